@@ -1,0 +1,49 @@
+"""One structured log for our code, uvicorn and Celery alike."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+
+def configure_logging(level: str, log_format: str) -> None:
+    """Route structlog and the standard library through one renderer to stderr.
+
+    Args:
+        level: "debug", "info", "warning" or "error".
+        log_format: "json", "console", or "auto": console on a terminal, else JSON.
+    """
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    is_console = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer() if is_console else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            *shared,
+            structlog.processors.format_exc_info,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for noisy in ("httpx", "botocore", "urllib3", "kombu", "amqp"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -1,0 +1,105 @@
+"""Every setting, read from the environment in this module alone (`SCRIPTORIUM_…`)."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, PositiveInt, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """One frozen object, built at a process's edge and passed down.
+
+    `SCRIPTORIUM_DATABASE_URL` sets `database_url`, and so on. Empty strings count as unset.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="SCRIPTORIUM_", frozen=True, extra="ignore", env_ignore_empty=True
+    )
+
+    data_dir: Path = Field(
+        default=Path("~/.local/share/scriptorium"),
+        description="Where the embedded database, files, Redis and checkpoints live.",
+    )
+    database_url: SecretStr | None = Field(
+        default=None, description="SQLite or Postgres; default: SQLite in data_dir."
+    )
+    redis_url: SecretStr | None = Field(
+        default=None, description="redis://…; default: a bundled server, started by `up`."
+    )
+    storage_url: str | None = Field(
+        default=None, description="file:///… or s3://bucket/prefix; default: files in data_dir."
+    )
+    s3_endpoint_url: str | None = Field(default=None, description="S3 server other than AWS.")
+
+    models: str = Field(
+        default="whisper-base",
+        description="Comma-separated NAME[=HUB_ID_OR_FOLDER[@REVISION]]; the first is the default.",
+    )
+    aligner: str | None = Field(
+        default=None, description="Hub id or folder of the Qwen3 forced aligner."
+    )
+    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N or mps.")
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = "auto"
+    threads: int = Field(
+        default=0, ge=0, description="CPU threads of a recognising worker; 0: all cores."
+    )
+
+    auth: bool = Field(default=True, description="Off only on loopback with `up --no-auth`.")
+    lease_s: float = Field(
+        default=30.0, gt=0, description="How long a claim is valid without a heartbeat."
+    )
+    sweep_s: float = Field(default=5.0, gt=0, description="How often lost work is looked for.")
+    time_slice_s: float = Field(
+        default=60.0, gt=0, description="How long one wake-up recognises before it yields."
+    )
+    max_attempts: PositiveInt = Field(
+        default=4, description="Tries of a stage or a window before the job fails."
+    )
+    batch_windows: PositiveInt = Field(default=8, description="Most windows in one forward pass.")
+    batch_audio_s: PositiveInt = Field(
+        default=480, description="Most padded audio in one forward pass."
+    )
+
+    max_upload_bytes: PositiveInt = Field(default=8 * 1024**3, description="Largest upload.")
+    max_media_s: PositiveInt = Field(default=24 * 3600, description="Longest recording.")
+    decode_timeout_s: PositiveInt = Field(
+        default=3600, description="Longest time one decode may take."
+    )
+    decode_memory_bytes: PositiveInt = Field(
+        default=2 * 1024**3, description="Address space of the decoder."
+    )
+    min_free_bytes: int = Field(
+        default=512 * 1024**2, ge=0, description="Uploads stop below this much free disk."
+    )
+
+    webhook_allow_private: bool = Field(
+        default=False, description="Let webhooks and media_url reach private addresses."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "console"] = "auto"
+
+    @cached_property
+    def data_path(self) -> Path:
+        """`data_dir`, absolute and with `~` expanded."""
+        return self.data_dir.expanduser().absolute()
+
+    @cached_property
+    def database(self) -> str:
+        """The database URL, embedded by default."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.data_path / 'scriptorium.db'}"
+
+    @cached_property
+    def redis(self) -> str:
+        """The Redis URL; by default the socket that `up` serves under `data_dir`."""
+        if self.redis_url is not None:
+            return self.redis_url.get_secret_value()
+        return f"unix://{self.data_path / 'redis.sock'}"
+
+    @cached_property
+    def storage(self) -> str:
+        """The storage URL, embedded by default."""
+        return self.storage_url or (self.data_path / "storage").as_uri()
