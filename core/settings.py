@@ -1,11 +1,20 @@
 """Every setting, read from the environment in this module alone (`SCRIPTORIUM_…`)."""
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, PositiveInt, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_PREFIX = "SCRIPTORIUM_"
+
+
+def _default_data_dir() -> Path:
+    """`$XDG_DATA_HOME/scriptorium`; relative values are ignored (XDG base directories 0.8)."""
+    base = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (base if base.is_absolute() else Path("~/.local/share")) / "scriptorium"
 
 
 class Settings(BaseSettings):
@@ -15,11 +24,11 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="SCRIPTORIUM_", frozen=True, extra="ignore", env_ignore_empty=True
+        env_prefix=_PREFIX, frozen=True, extra="ignore", env_ignore_empty=True
     )
 
     data_dir: Path = Field(
-        default=Path("~/.local/share/scriptorium"),
+        default_factory=_default_data_dir,
         description="Where the embedded database, files, Redis and checkpoints live.",
     )
     database_url: SecretStr | None = Field(
@@ -103,3 +112,27 @@ class Settings(BaseSettings):
     def storage(self) -> str:
         """The storage URL, embedded by default."""
         return self.storage_url or (self.data_path / "storage").as_uri()
+
+
+def child_environment(settings: Settings, **overrides: str) -> dict[str, str]:
+    """Return the environment of a process that is to read the very settings of `settings`.
+
+    Everything that is no setting of ours (PATH, proxies, AWS_…, CUDA_…) is passed on; every setting
+    is written out, so that a child depends neither on its working directory nor on defaults.
+
+    Args:
+        overrides: Settings by field name that are different in the child.
+    """
+    environment = {
+        key: value for key, value in os.environ.items() if not key.upper().startswith(_PREFIX)
+    }
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value()
+        if value is not None:
+            environment[f"{_PREFIX}{name.upper()}"] = str(value)
+    environment[f"{_PREFIX}DATA_DIR"] = str(settings.data_path)
+    for name, text in overrides.items():
+        environment[f"{_PREFIX}{name.upper()}"] = text
+    return environment
