@@ -14,6 +14,7 @@ RECOGNISE = "workers.tasks.recognise"
 FINISH = "workers.tasks.finish"
 SWEEP = "workers.tasks.sweep"
 DELIVER = "workers.tasks.deliver"
+EXPAND = "workers.tasks.expand"
 
 MEDIA_QUEUE = "media"
 DELIVERY_QUEUE = "delivery"
@@ -43,6 +44,14 @@ class JobQueue(Protocol):
         """Ask a media worker to stitch the job."""
         ...
 
+    def deliver(self) -> None:
+        """Say that webhook deliveries are due."""
+        ...
+
+    def expand(self, batch_id: UUID) -> None:
+        """Ask for the next jobs of a batch's manifest."""
+        ...
+
 
 class CeleryQueue:
     """Sends by task name through a Celery app that knows no tasks."""
@@ -62,6 +71,14 @@ class CeleryQueue:
     def finish(self, job_id: UUID) -> None:
         """See `JobQueue`."""
         self._send(FINISH, MEDIA_QUEUE, str(job_id))
+
+    def deliver(self) -> None:
+        """See `JobQueue`."""
+        self._send(DELIVER, DELIVERY_QUEUE)
+
+    def expand(self, batch_id: UUID) -> None:
+        """See `JobQueue`."""
+        self._send(EXPAND, MAINTENANCE_QUEUE, str(batch_id))
 
     def _send(self, task: str, queue: str, *args: str, priority: int = 0) -> None:
         try:

@@ -86,6 +86,16 @@ class Settings(BaseSettings):
     webhook_allow_private: bool = Field(
         default=False, description="Let webhooks and media_url reach private addresses."
     )
+    webhook_timeout_s: float = Field(
+        default=15.0, gt=0, description="Longest time one attempt at a webhook may take, in total."
+    )
+    webhook_retry_s: str = Field(
+        default="0,5,300,1800,7200,18000,36000,50400,72000,86400",
+        description="Seconds before each attempt at a webhook, counted from the one before.",
+    )
+    webhook_concurrency: PositiveInt = Field(
+        default=64, description="Most webhook attempts in flight in one worker process."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
 
