@@ -70,6 +70,10 @@ class Job(Base):
         last_seq: Number of the newest event; events are 1 … last_seq without a gap.
         delete_at: When the sweeper removes the job and all it left.
         transcript_key: Storage key of the transcript object.
+        batch_id: The batch that made the job. No foreign key: jobs and batches go separately.
+        reused_from: The finished job whose transcript this one copied instead of working.
+        webhook_url: Told of the job's end beside the key's endpoints.
+        webhook_secret: `whsec_…` for `webhook_url`; None means the key's own. Never shown.
     """
 
     __tablename__ = "jobs"
@@ -96,6 +100,7 @@ class Job(Base):
         Index("ix_jobs_status_stage", "status", "stage"),
         Index("ix_jobs_key_id_reference", "key_id", "reference"),
         Index("ix_jobs_delete_at", "delete_at"),
+        Index("ix_jobs_batch_id_status", "batch_id", "status"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=new_id)
@@ -133,6 +138,11 @@ class Job(Base):
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     delete_at: Mapped[datetime | None]
+
+    batch_id: Mapped[UUID | None]
+    reused_from: Mapped[UUID | None]
+    webhook_url: Mapped[str | None] = mapped_column(Text)
+    webhook_secret: Mapped[str | None] = mapped_column(String(200))
 
     media: Mapped[Media] = relationship(lazy="raise")
 

@@ -1,4 +1,5 @@
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ForeignKey, String, Text
@@ -17,6 +18,8 @@ class Media(Base):
             the caller put into the bucket.
         filename: As the caller named it; data only, never part of a path.
         sha256: Hex digest of the bytes; None until somebody has read them all.
+        source_url: Where the media worker fetches the object from (`media_url`), until it has.
+        source_headers: Sent with that fetch; removed after it. Never shown, never logged.
     """
 
     __tablename__ = "media"
@@ -29,4 +32,6 @@ class Media(Base):
     content_type: Mapped[str | None] = mapped_column(Text)
     size_bytes: Mapped[int | None]
     sha256: Mapped[str | None] = mapped_column(String(64), index=True)
+    source_url: Mapped[str | None] = mapped_column(Text)
+    source_headers: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime]

@@ -1,0 +1,80 @@
+"""Requests to addresses that callers named: webhooks and `media_url`.
+
+The guard resolves once, checks every address and connects to what it checked, so that a name which
+changes its mind between check and use gains nothing.
+"""
+
+from collections.abc import Callable
+from ipaddress import ip_network
+from typing import Any
+
+import httpx
+from ssrfguard import Policy, SSRFGuardError
+from ssrfguard.httpx import AsyncClient, Client
+
+from core import errors
+
+EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
+MAX_URL_CHARS = 2048
+
+Resolver = Callable[..., Any]
+"""A stand-in for `socket.getaddrinfo`."""
+
+
+def outbound_policy(*, allow_private: bool) -> Policy:
+    """Return what may be reached: public addresses only, unless the deployment says otherwise."""
+    return Policy(
+        allowed_ports=frozenset(range(1, 65_536)),
+        allowed_networks=EVERYWHERE if allow_private else (),
+        max_url_length=MAX_URL_CHARS,
+    )
+
+
+def check_url(url: str, *, allow_private: bool, param: str) -> str:
+    """Return `url` if nothing in its spelling forbids it; where its name points shows later.
+
+    Raises:
+        InvalidOption: It is no http(s) URL, carries credentials, or names a private address.
+    """
+    try:
+        outbound_policy(allow_private=allow_private).check_url(url)
+        httpx.URL(url)
+    except (SSRFGuardError, httpx.InvalidURL, ValueError) as exc:
+        reason = getattr(exc, "reason", None) or str(exc)
+        raise errors.InvalidOption(f"{param}: {reason}", param=param) from exc
+    return url
+
+
+def origin(url: str) -> str:
+    """Return scheme, host and port of a checked URL, lower case."""
+    parsed = httpx.URL(url)
+    port = parsed.port or (443 if parsed.scheme == "https" else 80)
+    return f"{parsed.scheme}://{parsed.host}:{port}"[:300]
+
+
+def open_async_client(
+    *, allow_private: bool, timeout_s: float, connections: int, resolver: Resolver | None = None
+) -> httpx.AsyncClient:
+    """Return a client that follows no redirect and reads nothing from the environment."""
+    return AsyncClient(
+        policy=outbound_policy(allow_private=allow_private),
+        resolver=resolver,
+        timeout=httpx.Timeout(timeout_s),
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=0),
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+def open_client(
+    *, allow_private: bool, timeout_s: float, resolver: Resolver | None = None
+) -> httpx.Client:
+    """Return the blocking twin; each hop of a redirect that its user follows is checked again."""
+    return Client(
+        policy=outbound_policy(allow_private=allow_private),
+        resolver=resolver,
+        timeout=httpx.Timeout(timeout_s),
+        limits=httpx.Limits(max_connections=4, max_keepalive_connections=0),
+        follow_redirects=False,
+        trust_env=False,
+    )
