@@ -7,6 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+BLOCK_BYTES = 1 << 20
+"""Largest block that `Storage.chunks` yields."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectInfo:
@@ -31,10 +34,12 @@ class ObjectWriter(Protocol):
 
 
 class Storage(Protocol):
-    """Objects by key. Keys are relative POSIX paths of safe characters, never user input.
+    """Objects by key.
 
-    Every method raises `StorageUnavailable` when the place does not answer, and those that read
-    raise `MediaGone` when there is no such object.
+    Keys are relative POSIX paths; see `core.storage.keys` for those that are accepted. A key must
+    not be the folder of another. Every method raises `StorageUnavailable` when the place does not
+    answer and `InvalidInput` for a key that cannot be; those that read raise `MediaGone` when there
+    is no such object (iterators when they are first advanced). Ranges past the end are cut short.
     """
 
     def writer(self, key: str, *, content_type: str = ...) -> AbstractContextManager[ObjectWriter]:
@@ -71,4 +76,12 @@ class Storage(Protocol):
 
     def presign_get(self, key: str, *, expires_s: int, filename: str | None = None) -> str | None:
         """Return a URL that reads the object without credentials, or None if none can be made."""
+        ...
+
+    def remove_leftovers(self) -> int:
+        """Remove what writers left that died half-way; return how much of it there was.
+
+        Nobody ever reads those bytes, but they cost space. Cheap enough to call every few minutes;
+        `local_path` files of dead processes count too.
+        """
         ...
