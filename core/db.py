@@ -5,10 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
 Effect = Callable[[], None]
+
+READ_ONLY = "scriptorium_read_only"
+SCHEMA_LOCK = 0x5C21_7042
+"""Any number, as long as every version uses the same one."""
 
 
 @dataclass
@@ -39,6 +44,46 @@ def unit_of_work(factory: sessionmaker[Session]) -> Iterator[UnitOfWork]:
         yield uow
     for effect in uow.effects:
         effect()
+
+
+@contextmanager
+def read_session(factory: sessionmaker[Session]) -> Iterator[Session]:
+    """Provide a session that only reads; nothing it does is committed.
+
+    On SQLite its transaction is deferred, so that readers never wait for a writer.
+    """
+    with factory() as session:
+        session.connection(execution_options={READ_ONLY: True})
+        yield session
+
+
+@contextmanager
+def schema_transaction(engine: Engine) -> Iterator[Connection]:
+    """Provide one exclusive transaction for a change of the schema, and commit it.
+
+    Two processes that migrate at once take turns: on Postgres by an advisory lock, on SQLite by
+    its write lock (DDL is transactional on both). SQLite's foreign keys are off meanwhile, because
+    Alembic's batch mode replaces tables, and dropping the old one would cascade.
+
+    Raises:
+        IntegrityError: Rows that lost what they refer to (SQLite only; Postgres checks by itself).
+    """
+    with engine.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            raw: Any = connection.connection.dbapi_connection
+            raw.execute("PRAGMA foreign_keys=OFF")
+            try:
+                with connection.begin():
+                    yield connection
+                    orphans = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+                    if orphans:
+                        raise IntegrityError("PRAGMA foreign_key_check", None, Exception(orphans))
+            finally:
+                raw.execute("PRAGMA foreign_keys=ON")
+        else:
+            with connection.begin():
+                connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+                yield connection
 
 
 def make_engine(url: str, *, pool_size: int = 5) -> Engine:
@@ -84,5 +129,6 @@ def _configure_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401
     cursor.close()
 
 
-def _begin_immediate(connection: Any) -> None:  # noqa: ANN401
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def _begin_immediate(connection: Connection) -> None:
+    is_read_only = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if is_read_only else "BEGIN IMMEDIATE")

@@ -60,6 +60,7 @@ class Job(Base):
         attempt: How often `prepare` or `finish` was claimed; the fencing token of their writes.
         failures: Attempts that ended badly in the present stage; reset when the stage changes.
         lease_expires_at: Until when the present claim of the row is valid; None if unclaimed.
+        retry_at: Earliest time of the next claim, after an attempt that ended badly.
         model: Name of the served model. `adapter` and `revision` are settled by `prepare`.
         options: `core.options.TranscribeOptions` as JSON.
         priority: `core.options.Priority`; lower goes first.
@@ -67,6 +68,8 @@ class Job(Base):
         prepared_at: When all windows were known; until then `windows_total` grows.
         duration_ms: Length of the media from decoded samples; None until prepared.
         coverage: What was heard, skipped and lost: see `workers.finish`.
+        streamed_until_ms: Segments that start before this were sent as events; the cursor that
+            makes each of them an event exactly once.
         last_seq: Number of the newest event; events are 1 … last_seq without a gap.
         delete_at: When the sweeper removes the job and all it left.
         transcript_key: Storage key of the transcript object.
@@ -111,6 +114,7 @@ class Job(Base):
     attempt: Mapped[int] = mapped_column(default=0)
     failures: Mapped[int] = mapped_column(default=0)
     lease_expires_at: Mapped[datetime | None]
+    retry_at: Mapped[datetime | None]
 
     model: Mapped[str] = mapped_column(String(200))
     adapter: Mapped[str | None] = mapped_column(String(64))
@@ -133,6 +137,7 @@ class Job(Base):
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None] = mapped_column(Text)
 
+    streamed_until_ms: Mapped[int] = mapped_column(default=0)
     last_seq: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]

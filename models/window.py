@@ -48,7 +48,9 @@ class Window(Base):
         start_sample: Position in the media at 16 kHz (media time, late starts included).
         object_key: Storage object that holds this window's complete FLAC stream.
         attempt: Number of the present or last claim; the fencing token of every later write.
-        failures: Claims that ended in an error or a lost lease.
+        failures: Claims that ended in an error, or lost their lease after `started_at`. From the
+            first failure on a window is recognised alone, so that it cannot hurt neighbours.
+        started_at: When the present claim's forward pass began; None while it only waits for it.
         claimed_by: Name of the engine that holds or held the lease, for people who debug.
         is_claimable: False while the job's language must be settled first and cannot be yet.
         adapter, model, priority, key_id: Copies of the job's, so that a claim needs no join.
@@ -75,8 +77,8 @@ class Window(Base):
             "is_claimable",
             "priority",
             "key_id",
-            "index",
             "job_id",
+            "index",
         ),
         Index("ix_windows_lease", "status", "lease_expires_at"),
     )
@@ -101,6 +103,7 @@ class Window(Base):
     attempt: Mapped[int] = mapped_column(default=0)
     failures: Mapped[int] = mapped_column(default=0)
     lease_expires_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
     claimed_by: Mapped[str | None] = mapped_column(String(200))
     hypothesis: Mapped[dict[str, Any] | None]
     error_code: Mapped[str | None] = mapped_column(String(64))

@@ -1,0 +1,268 @@
+"""Submitting, reading, ending, retrying and deleting jobs.
+
+Locks are taken in one order everywhere: the job's row, then its windows, and one job a
+transaction. Claims take windows alone and skip locked ones. So no two transactions wait for each
+other.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import structlog
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.orm import Session, joinedload
+
+from core.db import UnitOfWork
+from core.errors import JobNotFound, LeaseLost, Transient
+from core.events import EventType, Publisher
+from core.options import Priority, TranscribeOptions
+from core.queues import JobQueue
+from core.storage.base import Storage
+from core.transcript import SAMPLE_RATE_HZ
+from lifecycle.events import record_event
+from lifecycle.progress import describe_update
+from models import Job, JobStage, JobStatus, Media, Window, WindowStatus
+
+log = structlog.get_logger(__name__)
+
+UNFINISHED = (WindowStatus.PENDING, WindowStatus.RUNNING)
+
+
+def submit_job(
+    uow: UnitOfWork,
+    queue: JobQueue,
+    publisher: Publisher,
+    *,
+    key_id: UUID,
+    media: Media,
+    model: str,
+    options: TranscribeOptions,
+    priority: Priority,
+    reference: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    delete_at: datetime | None = None,
+    now: datetime,
+) -> Job:
+    """Record a job and, once it is durable, tell the media workers.
+
+    If the process dies between commit and message, the sweeper finds the queued row.
+
+    Args:
+        media: New or already stored; added to the session here.
+        model: Name of a served model; the caller has checked it.
+    """
+    uow.session.add(media)
+    job = Job(
+        key_id=key_id,
+        media=media,
+        model=model,
+        options=options.model_dump(mode="json"),
+        priority=int(priority),
+        reference=reference,
+        job_metadata=metadata,
+        delete_at=delete_at,
+        created_at=now,
+    )
+    uow.session.add(job)
+    uow.session.flush()
+    record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
+    uow.after_commit(partial(queue.prepare, job.id, priority=job.priority))
+    return job
+
+
+def get_job(session: Session, key_id: UUID | None, job_id: UUID) -> Job:
+    """Return a job with its media.
+
+    Args:
+        key_id: Who asks; None for an administrator, who may see all.
+
+    Raises:
+        JobNotFound: There is none, or it belongs to another key (callers cannot tell which).
+    """
+    statement = select(Job).where(Job.id == job_id).options(joinedload(Job.media))
+    if key_id is not None:
+        statement = statement.where(Job.key_id == key_id)
+    job = session.scalars(statement).one_or_none()
+    if job is None:
+        raise JobNotFound(f"There is no job {job_id}.")
+    return job
+
+
+def lock_job(session: Session, job_id: UUID) -> Job | None:
+    """Lock the job's row until the transaction ends and return it as it is now, if it exists."""
+    return session.scalars(
+        select(Job)
+        .where(Job.id == job_id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    ).one_or_none()
+
+
+def lock_owned_job(session: Session, job_id: UUID, *, attempt: int, stage: JobStage) -> Job:
+    """Lock the row for a worker that claimed `stage` as `attempt`.
+
+    Raises:
+        LeaseLost: The job ended, moved on, was deleted, or was claimed again.
+    """
+    job = lock_job(session, job_id)
+    if (
+        job is None
+        or job.status != JobStatus.RUNNING
+        or job.stage != stage
+        or job.attempt != attempt
+        or job.lease_expires_at is None
+    ):
+        raise LeaseLost(f"Attempt {attempt} no longer owns {stage} of job {job_id}.")
+    return job
+
+
+def cancel_job(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: datetime) -> Job:
+    """Cancel a job that has not ended; windows in a forward pass are fenced away when they return.
+
+    Raises:
+        InvalidTransition: The job has ended.
+    """
+    _lock_again(uow.session, job)
+    job.move_to(JobStatus.CANCELLED, now=now)
+    _cancel_windows(uow.session, job, now=now)
+    record_event(uow, publisher, job.id, EventType.JOB_CANCELLED, describe_update(job), now=now)
+    return job
+
+
+def fail_job(
+    uow: UnitOfWork,
+    publisher: Publisher,
+    job: Job,
+    *,
+    error_code: str,
+    error_message: str,
+    now: datetime,
+) -> Job:
+    """End a locked job with an error.
+
+    Raises:
+        InvalidTransition: The job has ended.
+    """
+    job.move_to(
+        JobStatus.FAILED, now=now, error_code=error_code, error_message=error_message[:2000]
+    )
+    _cancel_windows(uow.session, job, now=now)
+    data = describe_update(job) | {
+        "error": {"code": job.error_code, "message": job.error_message},
+    }
+    record_event(uow, publisher, job.id, EventType.JOB_FAILED, data, now=now)
+    return job
+
+
+def retry_job(
+    uow: UnitOfWork, queue: JobQueue, publisher: Publisher, job: Job, *, now: datetime
+) -> Job:
+    """Queue a failed or cancelled job again; windows that are done stay done.
+
+    `prepare` puts the other windows back, so that none is claimed before the job runs.
+
+    Raises:
+        InvalidTransition: The job is queued, running or completed.
+    """
+    _lock_again(uow.session, job)
+    job.move_to(JobStatus.QUEUED, now=now)
+    job.stage = JobStage.PREPARE
+    job.failures = 0
+    job.retry_at = None
+    count_done_windows(uow.session, job)
+    record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
+    uow.after_commit(partial(queue.prepare, job.id, priority=job.priority))
+    return job
+
+
+def purge_job(uow: UnitOfWork, storage: Storage, job: Job) -> None:
+    """Delete the job, what it left, and its media unless another job uses it.
+
+    Rows go now, objects after the commit; the sweeper finds objects that this leaves behind.
+    A worker that still holds the job finds its row gone and stops.
+    """
+    _lock_again(uow.session, job)
+    media = uow.session.get_one(Media, job.media_id)
+    uow.session.execute(delete(Job).where(Job.id == job.id))  # its rows go by ON DELETE CASCADE
+    uow.session.expunge(job)
+    uow.after_commit(partial(delete_windows_objects, storage, job.id))
+    if job.transcript_key is not None:
+        uow.after_commit(partial(delete_object, storage, job.transcript_key))
+    is_shared = uow.session.scalar(select(Job.id).where(Job.media_id == media.id).limit(1))
+    if is_shared is None:
+        uow.session.delete(media)
+        if media.is_ours:
+            uow.after_commit(partial(delete_object, storage, media.storage_key))
+
+
+def delete_object(storage: Storage, key: str) -> None:
+    """Delete an object as an after-commit effect: a failure is logged and left to the sweeper."""
+    _quietly(partial(storage.delete, key), key)
+
+
+def delete_windows_objects(storage: Storage, job_id: UUID) -> None:
+    """Delete the audio of all windows of a job, as an after-commit effect."""
+    prefix = windows_prefix(job_id)
+
+    def delete_all() -> None:
+        for info in list(storage.list(prefix)):
+            storage.delete(info.key)
+
+    _quietly(delete_all, prefix)
+
+
+def windows_prefix(job_id: UUID) -> str:
+    """Return where the audio of a job's windows lies in storage."""
+    return f"windows/{job_id}/"
+
+
+def transcript_key(job_id: UUID) -> str:
+    """Return where a job's transcript lies in storage."""
+    return f"transcripts/{job_id}.json"
+
+
+def count_done_windows(session: Session, job: Job) -> None:
+    """Set the job's counters from its windows."""
+    session.flush()
+    is_done = Window.status == WindowStatus.DONE
+    audio_ms = window_audio_ms(Window.num_samples)
+    total, done, audio_ms_total, audio_ms_done = session.execute(
+        select(
+            func.count(),
+            func.count().filter(is_done),
+            func.coalesce(func.sum(audio_ms), 0),
+            func.coalesce(func.sum(audio_ms).filter(is_done), 0),
+        ).where(Window.job_id == job.id)
+    ).one()
+    job.windows_total, job.audio_ms_total = int(total), int(audio_ms_total)
+    job.windows_done, job.audio_ms_done = int(done), int(audio_ms_done)
+
+
+def window_audio_ms(num_samples: Any) -> Any:  # noqa: ANN401
+    """Return a window's part of `audio_ms_total`, for a number or a column of them."""
+    return num_samples // (SAMPLE_RATE_HZ // 1000)
+
+
+def _lock_again(session: Session, job: Job) -> None:
+    """Refresh a job that was read without a lock."""
+    if lock_job(session, job.id) is None:
+        raise JobNotFound(f"There is no job {job.id}.")
+
+
+def _cancel_windows(session: Session, job: Job, *, now: datetime) -> None:
+    session.execute(
+        update(Window)
+        .where(Window.job_id == job.id, Window.status.in_(UNFINISHED))
+        .values(status=WindowStatus.CANCELLED, lease_expires_at=None, finished_at=now)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def _quietly(action: Callable[[], None], key: str) -> None:
+    try:
+        action()
+    except Transient as exc:
+        log.warning("object.left_behind", key=key, error=str(exc))
