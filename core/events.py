@@ -11,6 +11,8 @@ import structlog
 from redis import Redis
 from redis.exceptions import RedisError
 
+from core.queues import JobQueue
+
 log = structlog.get_logger(__name__)
 
 
@@ -68,12 +70,17 @@ class Publisher(Protocol):
         """Send one event."""
         ...
 
+    def deliveries_due(self) -> None:
+        """Wake a delivery worker: events were recorded that webhooks wait for."""
+        ...
+
 
 class RedisPublisher:
     """Publishes on Redis; a dead Redis costs liveness, not results."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, queue: JobQueue | None = None) -> None:
         self._redis = redis
+        self._queue = queue
 
     def publish(self, event: JobEvent) -> None:
         """See `Publisher`."""
@@ -81,6 +88,11 @@ class RedisPublisher:
             self._redis.publish(channel(event.job_id), event.to_json())
         except RedisError as exc:
             log.warning("event.dropped", event_type=event.type, seq=event.seq, error=str(exc))
+
+    def deliveries_due(self) -> None:
+        """See `Publisher`; without a queue the sweeper wakes them."""
+        if self._queue is not None:
+            self._queue.deliver()
 
 
 def connect_redis(url: str) -> Redis:

@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from core.db import UnitOfWork
 from core.events import EventType, JobEvent, Publisher
+from lifecycle.deliveries import announce_end
 from models import Event, Job
 
 
@@ -23,6 +24,8 @@ def record_event(
 ) -> JobEvent:
     """Append an event to the job and publish it once the transaction is durable.
 
+    A job's last event also reaches its webhooks: their deliveries are created here.
+
     The UPDATE of `last_seq` locks the job's row, so that numbers are gapless and in commit order.
     """
     seq = uow.session.scalars(
@@ -35,4 +38,6 @@ def record_event(
     uow.session.add(Event(job_id=job_id, seq=seq, type=event_type, data=data, created_at=now))
     event = JobEvent(job_id=job_id, seq=seq, type=event_type, data=data, created_at=now)
     uow.after_commit(partial(publisher.publish, event))
+    if event_type.is_last:
+        announce_end(uow, publisher, event)
     return event

@@ -2,24 +2,31 @@
 
 from models.api_key import LOCAL_KEY_ID, ApiKey
 from models.base import Base
+from models.delivery import DELIVERY_TRANSITIONS, Delivery, DeliveryAttempt, DeliveryStatus
 from models.event import Event
 from models.job import TRANSITIONS, Job, JobStage, JobStatus
 from models.media import Media
 from models.segment import Segment
+from models.webhook import WebhookEndpoint
 from models.window import WINDOW_TRANSITIONS, Window, WindowStatus
 
 __all__ = [
+    "DELIVERY_TRANSITIONS",
     "LOCAL_KEY_ID",
     "TRANSITIONS",
     "WINDOW_TRANSITIONS",
     "ApiKey",
     "Base",
+    "Delivery",
+    "DeliveryAttempt",
+    "DeliveryStatus",
     "Event",
     "Job",
     "JobStage",
     "JobStatus",
     "Media",
     "Segment",
+    "WebhookEndpoint",
     "Window",
     "WindowStatus",
 ]

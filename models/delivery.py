@@ -127,6 +127,12 @@ class Delivery(Base):
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
 
+    def claim(self, *, until: datetime) -> None:
+        """Begin the next attempt, which is its caller's until then."""
+        self.move_to(DeliveryStatus.RUNNING, now=until)
+        self.attempt += 1
+        self.lease_expires_at = until
+
     def move_to(
         self, status: DeliveryStatus, *, now: datetime, next_attempt_at: datetime | None = None
     ) -> None:

@@ -53,3 +53,7 @@ class WebhookEndpoint(Base):
     def wants(self, event_type: str) -> bool:
         """Whether events of that type go here."""
         return self.disabled_at is None and ("*" in self.events or event_type in self.events)
+
+    def is_open(self, now: datetime) -> bool:
+        """Whether an attempt may be made now."""
+        return self.disabled_at is None and (self.paused_until is None or self.paused_until <= now)
