@@ -1,0 +1,234 @@
+"""Decodes media in a child process that may crash, hang or leak without harm to anyone else."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core import errors
+from core.audio import wire
+from core.audio.child import Arguments
+from core.audio.media import MAX_SPLIT_CHANNELS, DecodeLimits, MediaInfo
+from core.options import Channels
+from core.transcript import SAMPLE_RATE_HZ
+
+Samples = NDArray[np.float32]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_READ_BYTES = 1 << 18
+_KEPT_STDERR_BYTES = 4096
+_MEDIA_ERRORS: dict[str, type[errors.MediaError]] = {
+    kind.code: kind
+    for kind in (
+        errors.MediaEmpty,
+        errors.MediaHasNoAudio,
+        errors.MediaTooLong,
+        errors.MediaUndecodable,
+    )
+}
+# Sent by operators and by a system that is out of memory; says nothing about the media.
+_OUTSIDE_SIGNALS = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+class MediaStream:
+    """The decoded samples of one media; made by `open_media`.
+
+    Attributes:
+        info: What the media is.
+        num_channels: Channels of every block: 1 for `mix`, else those of the media.
+        num_samples: How many samples a channel were read so far.
+        warnings: Codes such as "media_damaged"; complete once the stream is exhausted.
+    """
+
+    def __init__(self, child: "_Child", channels: Channels) -> None:
+        self._child = child
+        self.info = _read_info(child)
+        is_split = channels is Channels.SPLIT
+        self.num_channels = min(self.info.num_channels, MAX_SPLIT_CHANNELS) if is_split else 1
+        self.num_samples = 0
+        self.warnings: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Samples]:
+        """Yield the samples in order: float32, 16 kHz, within [-1, 1], shape (num_channels, n).
+
+        Can be consumed once.
+
+        Raises:
+            MediaUndecodable: The decoder crashed, hung or exceeded its limits.
+            MediaTooLong: There is more audio than allowed.
+        """
+        while True:
+            kind, payload = self._child.read_frame()
+            if kind == wire.END:
+                self.warnings = tuple(json.loads(payload))
+                return
+            if kind != wire.BLOCK or len(payload) % (4 * self.num_channels):
+                raise errors.MediaUndecodable("the decoder broke its protocol on this file")
+            block = np.frombuffer(payload, np.float32).reshape(self.num_channels, -1)
+            self.num_samples += block.shape[1]
+            yield block
+
+
+@contextmanager
+def open_media(path: Path, *, limits: DecodeLimits, channels: Channels) -> Iterator[MediaStream]:
+    """Start to decode the file at `path`, whatever its name says it is.
+
+    Memory does not depend on the recording's length. The child ends with the `with` block, and on
+    Linux also with the thread that entered it, so enter and leave in one thread.
+
+    Raises:
+        MediaGone: There is no such file.
+        MediaEmpty: No bytes, or no audio behind the header.
+        MediaHasNoAudio: A video or other container without an audio track.
+        MediaUndecodable: Not audio, broken, or more than the decoder may spend on it.
+        ServiceUnavailable: Something outside killed the decoder; trying again may help.
+    """
+    with _start_child(path, limits=limits, channels=channels, is_probe=False) as child:
+        yield MediaStream(child, channels)
+
+
+def read_media_info(path: Path, *, limits: DecodeLimits) -> MediaInfo:
+    """Decode the first block of the file at `path`; raises what `open_media` does."""
+    with _start_child(path, limits=limits, channels=Channels.MIX, is_probe=True) as child:
+        return _read_info(child)
+
+
+def _read_info(child: "_Child") -> MediaInfo:
+    kind, payload = child.read_frame()
+    if kind != wire.INFO:
+        raise errors.MediaUndecodable("the decoder broke its protocol on this file")
+    return MediaInfo(**json.loads(payload))
+
+
+@contextmanager
+def _start_child(
+    path: Path, *, limits: DecodeLimits, channels: Channels, is_probe: bool
+) -> Iterator["_Child"]:
+    arguments = Arguments(
+        rate_hz=SAMPLE_RATE_HZ,
+        is_split=channels is Channels.SPLIT,
+        is_probe=is_probe,
+        max_media_s=limits.max_media_s,
+        cpu_s=limits.timeout_s,
+        memory_bytes=limits.memory_bytes,
+        parent_pid=os.getpid(),
+    )
+    try:
+        media = path.open("rb")
+    except FileNotFoundError as exc:
+        raise errors.MediaGone("the media is no longer there") from exc
+    with media, _Child(media, arguments, limits) as child:
+        yield child
+
+
+class _Child:
+    """The process, its pipes, and the patience with it."""
+
+    def __init__(self, media: IO[bytes], arguments: Arguments, limits: DecodeLimits) -> None:
+        self._limits = limits
+        self._waited_s = 0.0
+        self._buffer = bytearray()
+        self._stderr = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-s", "-P", "-m", "core.audio.child", json.dumps(asdict(arguments))],
+            stdin=media,  # the child gets the open file, never a name
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            # A clean environment: no secrets to leak, and one thread for numpy's libraries.
+            env={
+                "PYTHONPATH": str(_ROOT),
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "LC_ALL": "C.UTF-8",
+                "OPENBLAS_NUM_THREADS": "1",
+                "OMP_NUM_THREADS": "1",
+            },
+            # Its own session: Ctrl-C at the terminal is the parent's to handle, and a decoder
+            # that dies of it would look like bad media.
+            start_new_session=True,
+        )
+        self._selector = selectors.DefaultSelector()
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            self._selector.register(pipe, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._selector.close()
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def read_frame(self) -> tuple[bytes, bytes]:
+        """Return the next frame's kind and payload; raise what the child reports or suffered."""
+        header = self._read(wire.HEADER.size)
+        kind, length = wire.HEADER.unpack(header)
+        if kind not in wire.KINDS or length > wire.MAX_PAYLOAD_BYTES:
+            raise errors.MediaUndecodable("the decoder broke its protocol on this file")
+        payload = self._read(length)
+        if kind == wire.FAILED:
+            report = json.loads(payload)
+            raise _MEDIA_ERRORS.get(report["code"], errors.MediaUndecodable)(report["message"])
+        return kind, payload
+
+    def _read(self, num_bytes: int) -> bytes:
+        while len(self._buffer) < num_bytes:
+            self._receive()
+        taken = bytes(self._buffer[:num_bytes])
+        del self._buffer[:num_bytes]
+        return taken
+
+    def _receive(self) -> None:
+        """Wait for more of either pipe; time spent by the consumer does not count."""
+        left_s = self._limits.timeout_s - self._waited_s
+        began = time.monotonic()
+        events = self._selector.select(min(max(left_s, 0.0), self._limits.stall_s))
+        self._waited_s += time.monotonic() - began
+        if not events:
+            raise errors.MediaUndecodable("decoding the file takes longer than allowed")
+        for key, _ in events:
+            pipe = key.fileobj
+            assert not isinstance(pipe, int)
+            data = pipe.read(_READ_BYTES)  # type: ignore[attr-defined]
+            if pipe is self._process.stderr:
+                self._stderr = (self._stderr + data)[-_KEPT_STDERR_BYTES:]
+                if not data:
+                    self._selector.unregister(pipe)
+            elif data:
+                self._buffer += data
+            else:
+                raise self._explain_end()
+
+    def _explain_end(self) -> errors.ScriptoriumError:
+        """Return why the child ended without a last frame."""
+        try:
+            status = self._process.wait(self._limits.stall_s)
+        except subprocess.TimeoutExpired:
+            return errors.MediaUndecodable("decoding the file takes longer than allowed")
+        if status == -signal.SIGXCPU:
+            return errors.MediaUndecodable("decoding the file takes longer than allowed")
+        if -status in _OUTSIDE_SIGNALS:
+            return errors.ServiceUnavailable(f"the decoder was stopped by signal {-status}")
+        assert self._process.stderr is not None
+        if self._process.stderr in {key.fileobj for key in self._selector.get_map().values()}:
+            self._stderr += self._process.stderr.read(_KEPT_STDERR_BYTES) or b""
+        lines = self._stderr.decode(errors="replace").strip().splitlines()
+        reason = f"signal {-status}" if status < 0 else f"status {status}"
+        detail = f": {lines[-1][:200]}" if lines else ""
+        return errors.MediaUndecodable(f"the decoder failed on this file ({reason}{detail})")

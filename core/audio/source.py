@@ -1,0 +1,226 @@
+"""Reads the audio of any container with FFmpeg's libraries (PyAV), one block at a time.
+
+Runs in the decoding child only. Nothing but the given file can be opened: only demuxers of
+single-file containers are allowed (playlists, concatenations, image sequences and network
+descriptions are not), no protocol is, and of the codecs only those for audio.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import av
+import numpy as np
+from av.codec import Codec
+from av.container import InputContainer
+from numpy.typing import NDArray
+
+from core.audio.media import MediaInfo
+from core.errors import MediaEmpty, MediaHasNoAudio, MediaUndecodable
+
+Floats = NDArray[np.float32]
+
+# libavformat's names. Left out on purpose: whatever may open other files or addresses (hls, dash,
+# concat, image2, sdp, rtsp, vobsub, imf, ffmetadata …), raw formats that are recognised by name
+# alone, games' containers.
+DEMUXERS = (
+    "aa,aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,avr,caf,dsf,dss,dts,dtshd,dv,eac3,epaf,flac,"
+    "flv,gsm,gxf,iff,ilbc,ircam,ivr,kux,loas,matroska,mlp,mov,mp3,mpc,mpc8,mpeg,mpegts,mxf,"
+    "nistsphere,nsv,nut,ogg,oma,paf,pvf,qcp,rm,rso,sbc,sds,shn,sox,svx,swf,tak,truehd,tta,voc,vqf,"
+    "w64,wav,wsd,wtv,wv,wve,xwma"
+)
+_DISCARD_ABOVE = np.float32(1e10)  # no recorder's scale reaches this: corrupt, like NaN
+_ZIP, _EBML = b"PK\x03\x04", b"\x1a\x45\xdf\xa3"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some audio at its own rate: `samples` has shape (num_channels, n), nominally in [-1, 1]."""
+
+    samples: Floats
+    sample_rate_hz: int
+
+
+class MediaSource:
+    """One opened media and the audio track chosen in it.
+
+    Attributes:
+        num_bad_packets: Packets that could not be decoded and were left out, so far.
+        num_bad_samples: NaN, infinite or absurd samples replaced by zero, so far.
+        is_cut_short: Whether the container could not be read to its end.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        """Open a seekable `file`.
+
+        Raises:
+            MediaEmpty: There are no bytes, or a header and nothing after it.
+            MediaHasNoAudio: It is a container without an audio track that can be decoded.
+            MediaUndecodable: It is no container that is known here, or a broken one.
+        """
+        self.num_bad_packets = 0
+        self.num_bad_samples = 0
+        self.is_cut_short = False
+        head = file.read(16)
+        file.seek(0)
+        if not head:
+            raise MediaEmpty("the file has no bytes")
+        self._container = _open_container(file, head)
+        tracks = list(self._container.streams.audio)
+        if not tracks:
+            raise MediaHasNoAudio("the file has no audio track")
+        usable = [track for track in tracks if track.codec_context is not None]
+        if not usable:
+            raise MediaUndecodable("the codec of the audio track is not supported")
+        default = [t for t in usable if t.disposition & av.stream.Disposition.default]
+        self._track = (default or usable)[0]
+        self._track.codec_context.thread_count = 1
+        self._num_tracks = len(tracks)
+
+    def get_info(self, first: Block) -> MediaInfo:
+        """Describe the media; `first` is its first block."""
+        return MediaInfo(
+            codec=self._track.codec_context.codec.canonical_name,
+            container=self._container.format.name,
+            sample_rate_hz=first.sample_rate_hz,
+            num_channels=len(first.samples),
+            num_tracks=self._num_tracks,
+            track_index=self._track.index,
+            start_ms=self._find_start_ms(),
+        )
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield blocks of about a second until the end, skipping packets that are damaged.
+
+        Raises:
+            MediaEmpty: There was not one sample.
+            MediaUndecodable: There were packets, and none could be decoded.
+        """
+        parts: list[Floats] = []
+        rate_hz = num_channels = num_samples = 0
+        is_empty = True
+        for block in self._iter_frames():
+            is_empty = False
+            same = (rate_hz, num_channels) == (block.sample_rate_hz, len(block.samples))
+            if parts and (not same or num_samples >= rate_hz):
+                yield Block(np.concatenate(parts, axis=1), rate_hz)
+                parts, num_samples = [], 0
+            rate_hz, num_channels = block.sample_rate_hz, len(block.samples)
+            parts.append(block.samples)
+            num_samples += block.samples.shape[1]
+        if parts:
+            yield Block(np.concatenate(parts, axis=1), rate_hz)
+        if is_empty and (self.num_bad_packets or self.is_cut_short):
+            raise MediaUndecodable("none of the audio in the file can be decoded")
+        if is_empty:
+            raise MediaEmpty("the file holds an audio track without any audio in it")
+
+    def _iter_frames(self) -> Iterator[Block]:
+        packets = self._container.demux(self._track)
+        while True:
+            try:
+                packet = next(packets, None)
+            except (av.error.FFmpegError, EOFError):
+                self.is_cut_short = True
+                packet = None
+            try:
+                frames = self._track.decode(packet)
+            except (av.error.FFmpegError, EOFError):
+                # A damaged packet must not end the recording; FFmpeg's tools go on as well.
+                if packet is not None:
+                    self.num_bad_packets += 1
+                    continue
+                return
+            for frame in frames:
+                if frame.samples and frame.sample_rate > 0:
+                    yield Block(self._clean(_to_floats(frame)), frame.sample_rate)
+            if packet is None or packet.size == 0:
+                return  # the empty packet flushed the decoder
+
+    def _clean(self, samples: Floats) -> Floats:
+        # One NaN turns every Whisper feature of its window into NaN.
+        if not np.abs(samples).max() < _DISCARD_ABOVE:
+            bad = ~(np.abs(samples) < _DISCARD_ABOVE)
+            self.num_bad_samples += int(bad.sum())
+            samples = np.where(bad, np.float32(0), samples)
+        return samples
+
+    def _find_start_ms(self) -> int:
+        starts = [
+            float(stream.start_time * stream.time_base)
+            for stream in self._container.streams
+            if stream.type in ("audio", "video")
+            and stream.start_time is not None
+            and stream.time_base is not None
+            and not stream.disposition & av.stream.Disposition.attached_pic
+        ]
+        own = self._track.start_time
+        if own is None or self._track.time_base is None:
+            return 0
+        # Against the earliest track and not against zero: an MPEG-TS clock starts anywhere.
+        offset_ms = round((float(own * self._track.time_base) - min(starts)) * 1000)
+        length_ms = (self._container.duration or 0) // 1000
+        return offset_ms if 0 < offset_ms <= length_ms else 0
+
+
+def _open_container(file: BinaryIO, head: bytes) -> InputContainer:
+    options = {
+        "format_whitelist": DEMUXERS,
+        "protocol_whitelist": "none",
+        "codec_whitelist": ",".join(_audio_decoders()),
+    }
+    try:
+        # A file object, not a name: FFmpeg guesses by extension and reads "concat:", "http:".
+        return av.open(file, mode="r", options=options, metadata_errors="replace")
+    except (av.error.FFmpegError, EOFError, ValueError) as exc:
+        if head.startswith(_EBML) and isinstance(exc, EOFError):
+            raise MediaEmpty("the file is a WebM/Matroska header without any audio") from exc
+        if head.startswith(_ZIP):
+            raise MediaUndecodable("the file is a ZIP archive, not audio") from exc
+        if head[4:8] in (b"ftyp", b"mdat", b"wide", b"free", b"skip") and not _has_moov(file):
+            raise MediaUndecodable(
+                "the file is incomplete: its index (the moov atom) is missing; it was probably cut "
+                "off while being recorded or uploaded"
+            ) from exc
+        raise MediaUndecodable("the file is not in an audio or video format known here") from exc
+
+
+def _audio_decoders() -> list[str]:
+    names = []
+    for name in sorted(av.codecs_available):
+        with contextlib.suppress(ValueError):  # encoders have no decoder of that name
+            if Codec(name, "r").type == "audio":
+                names.append(name)
+    return names
+
+
+def _has_moov(file: BinaryIO) -> bool:
+    """Whether the MP4/QuickTime boxes at top level include a whole `moov`."""
+    end = file.seek(0, 2)
+    position = 0
+    while position + 8 <= end:
+        file.seek(position)
+        header = file.read(16)
+        size = int.from_bytes(header[:4], "big")
+        if size == 1:
+            size = int.from_bytes(header[8:16], "big")
+        if header[4:8] == b"moov":
+            return position + size <= end
+        if size < 8:
+            return False
+        position += size
+    return False
+
+
+def _to_floats(frame: av.AudioFrame) -> Floats:
+    raw = frame.to_ndarray()
+    if not frame.format.is_planar:
+        raw = raw.reshape(-1, frame.layout.nb_channels).T
+    if raw.dtype == np.uint8:
+        return (raw.astype(np.float32) - 128) / 128
+    if raw.dtype.kind == "i":
+        # Exact for 16 bits; a power of two keeps that through FLAC and back.
+        return raw.astype(np.float32) * np.float32(2.0 ** (1 - 8 * raw.dtype.itemsize))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return raw.astype(np.float32)

@@ -1,0 +1,227 @@
+"""Cuts what was heard into windows: full, at pauses, no sample of speech lost or doubled. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from core.audio.regions import Region, SpeechRules, SpeechTracker
+
+_PAUSE_WORTH_FRAMES = 31  # a pause of more than a second is not better still
+_FILL_WEIGHT = 1.5
+_HALF_SPOT_FRAMES = 2  # a spot is as quiet as the 128 ms around it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedWindow:
+    """The audio of one forward pass, as samples [start_sample, start_sample + num_samples).
+
+    Attributes:
+        index: Position among the windows of its media, from 0.
+        channel: Row of the decoded stream it belongs to; 0 for `mix`.
+    """
+
+    index: int
+    start_sample: int
+    num_samples: int
+    channel: int = 0
+
+    @property
+    def end_sample(self) -> int:
+        """The sample after its last."""
+        return self.start_sample + self.num_samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRules:
+    """How windows are cut; lengths in frames of `frame_samples`, unless they say otherwise.
+
+    Attributes:
+        max_samples: No window has more samples; at least two frames.
+        is_everything: Cover the whole media instead of speech only (`vad=false`).
+        pad: Silence kept before and after speech where there is any.
+        max_gap: A longer silence ends a window.
+        min_fill: Earliest place for a cut, as a part of the longest window.
+        search: How far back from the end the quietest spot is looked for.
+    """
+
+    max_samples: int
+    frame_samples: int = 512
+    is_everything: bool = False
+    pad: int = 10
+    max_gap: int = 94
+    min_fill: float = 0.5
+    search: int = 250
+    speech: SpeechRules = field(default_factory=SpeechRules)
+
+    @property
+    def max_frames(self) -> int:
+        """Most whole frames in a window."""
+        return self.max_samples // self.frame_samples
+
+
+Span = tuple[int, int]
+"""Samples [start, end)."""
+
+
+class WindowPlanner:
+    """Plans the windows of one channel while it is being heard.
+
+    Frames go in, windows come out as soon as they are certain, at the latest two frames after
+    they are full. What comes out depends on the frames alone, not on how they are grouped.
+
+    A full window is cut in the pause of its second half that is best: long and late; a second more
+    of pause is worth two thirds of a window. Only speech without any pause is cut inside, at the
+    quietest spot of the last eight seconds.
+
+    Attributes:
+        num_speech_frames: Frames in the windows so far that are believed to be speech.
+    """
+
+    def __init__(self, rules: WindowRules) -> None:
+        self._rules = rules
+        self._tracker = SpeechTracker(rules.speech)
+        self._floor = 0  # no window may begin before this frame
+        self._start: int | None = 0 if rules.is_everything else None
+        self._regions: list[Region] = []  # of the window that is open
+        self._energies: list[float] = []
+        self._energies_start = 0
+        self._done: list[Span] = []
+        self.num_speech_frames = 0
+
+    @property
+    def earliest_sample(self) -> int:
+        """First sample that a future window can include."""
+        frame = self._start
+        if frame is None:
+            candidate = self._tracker.region
+            first = self._tracker.num_frames if candidate is None else candidate.start
+            frame = max(self._floor, first - self._rules.pad)
+        return frame * self._rules.frame_samples
+
+    def push(self, probabilities: Iterable[float], energies: Iterable[float]) -> list[Span]:
+        """Take the next frames, equally many of both; return the windows they complete."""
+        self._energies.extend(energies)
+        for probability in probabilities:
+            # One frame more than a full window may be pending: the media can end inside it.
+            while (
+                self._start is not None
+                and self._tracker.num_frames > self._start + self._rules.max_frames
+            ):
+                self._cut(self._start)
+            self._hear(probability)
+        return self._take()
+
+    def finish(self, num_samples: int) -> list[Span]:
+        """Return the last windows; the media has `num_samples`, the last frame may be partial."""
+        if self._tracker.region is not None and self._start is not None:
+            self._believe(self._tracker.region)  # no time left to grow, and maybe half a word
+        while self._start is not None:
+            end = self._tracker.num_frames if self._rules.is_everything else self._padded_end()
+            if self._clip(end, num_samples) - self._clip(self._start) <= self._rules.max_samples:
+                self._emit(self._start, end)
+                self._start = None
+            else:
+                self._cut(self._start)
+        return [(start, min(end, num_samples)) for start, end in self._take()]
+
+    def _hear(self, probability: float) -> None:
+        region = self._tracker.push(probability)
+        if region is not None:
+            self._believe(region)
+        if self._rules.is_everything or self._tracker.region is not None or not self._regions:
+            return
+        if self._tracker.num_frames - self._regions[-1].end > self._rules.max_gap:
+            self._close()
+
+    def _believe(self, region: Region) -> None:
+        """Make `region` part of the window that is open, or open one for it."""
+        if self._regions and self._regions[-1] is region:
+            return
+        region.start = max(region.start, self._floor)
+        if self._regions and not self._rules.is_everything:
+            if region.start - self._regions[-1].end > self._rules.max_gap:
+                self._close()
+        if self._start is None:
+            self._start = max(self._floor, region.start - self._rules.pad)
+        self._regions.append(region)
+
+    def _close(self) -> None:
+        """End the window after its last region."""
+        assert self._start is not None
+        self._emit(self._start, min(self._padded_end(), self._start + self._rules.max_frames))
+        self._start = None
+
+    def _cut(self, start: int) -> None:
+        """End the full window that began at `start` where it hurts least."""
+        rules = self._rules
+        limit = start + rules.max_frames
+        earliest = start + max(1, int(rules.min_fill * rules.max_frames))
+        best_score = 0.0
+        best: Region | None = None
+        for pause in self._find_pauses(start):
+            if pause.start <= limit and pause.end >= earliest:
+                worth = min(1.0, (pause.end - pause.start) / _PAUSE_WORTH_FRAMES)
+                fill = (min(pause.end, limit) - start) / rules.max_frames
+                score = worth + _FILL_WEIGHT * fill
+                if score >= best_score:
+                    best_score, best = score, pause
+        if best is None:
+            cut = resume = self._find_quietest(max(earliest, limit - rules.search), limit)
+        elif rules.is_everything or best.end - best.start <= 2 * rules.pad:
+            last = min(best.end, limit)
+            cut = resume = self._find_quietest(max(best.start, earliest, last - rules.search), last)
+        else:
+            cut, resume = min(best.start + rules.pad, limit), best.end - rules.pad
+        later = [region for region in self._regions if region.end > cut]
+        self._emit(start, cut)
+        for region in later:
+            region.start = max(region.start, cut)
+        self._regions = later
+        self._start = resume if later or rules.is_everything else None
+
+    def _find_pauses(self, start: int) -> list[Region]:
+        """Return the pauses of the open window; the last may still be going on."""
+        edges = [Region(start, start), *self._regions]
+        now = self._tracker.num_frames
+        candidate = self._tracker.region
+        if candidate is None:
+            edges.append(Region(now, now))
+        elif not self._regions or candidate is not self._regions[-1]:
+            edges.append(candidate)
+        pauses = [Region(a.end, b.start) for a, b in pairwise(edges) if b.start > a.end]
+        return [pause for pause in pauses if pause.start > start or self._rules.is_everything]
+
+    def _find_quietest(self, first: int, last: int) -> int:
+        """Return the quietest border between frames in [first, last]; the latest of equals."""
+        offset = max(first - _HALF_SPOT_FRAMES, self._energies_start)
+        heard = np.asarray(self._energies[offset - self._energies_start :])
+        sums = np.concatenate(([0.0], np.cumsum(heard[: last + _HALF_SPOT_FRAMES - offset])))
+        borders = np.arange(first, last + 1) - offset
+        low = np.maximum(borders - _HALF_SPOT_FRAMES, 0)
+        high = np.minimum(borders + _HALF_SPOT_FRAMES, len(sums) - 1)
+        loudness = (sums[high] - sums[low]) / np.maximum(high - low, 1)
+        return last - int(np.argmin(loudness[::-1]))
+
+    def _emit(self, start: int, end: int) -> None:
+        self.num_speech_frames += sum(
+            max(0, min(region.end, end) - region.start) for region in self._regions
+        )
+        self._done.append((self._clip(start), self._clip(end)))
+        self._floor = end
+        self._regions = []
+
+    def _padded_end(self) -> int:
+        return min(self._regions[-1].end + self._rules.pad, self._tracker.num_frames)
+
+    def _clip(self, frame: int, num_samples: int | None = None) -> int:
+        sample = frame * self._rules.frame_samples
+        return sample if num_samples is None else min(sample, num_samples)
+
+    def _take(self) -> list[Span]:
+        done, self._done = self._done, []
+        first = self.earliest_sample // self._rules.frame_samples
+        del self._energies[: max(0, first - self._energies_start)]
+        self._energies_start = max(first, self._energies_start)
+        return done

@@ -1,0 +1,30 @@
+"""The frames a decoding child writes to its standard output.
+
+A frame is a kind (1 byte), the payload's length (4 bytes, little endian) and the payload:
+`INFO` (JSON of `MediaInfo`), then `BLOCK`s (float32 samples, channel after channel), then `END`
+(JSON list of warnings); or, at any point, `FAILED` (JSON with a media error's code and message).
+"""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+INFO, BLOCK, END, FAILED = b"I", b"B", b"Z", b"E"
+KINDS = frozenset({INFO, BLOCK, END, FAILED})
+
+HEADER = struct.Struct("<cI")
+MAX_PAYLOAD_BYTES = 64 * 1024**2
+"""A longer payload means that the child is broken."""
+
+
+def write_frame(out: BinaryIO, kind: bytes, payload: bytes | memoryview) -> None:
+    """Write one frame and flush it."""
+    out.write(HEADER.pack(kind, len(payload)))
+    out.write(payload)
+    out.flush()
+
+
+def write_json(out: BinaryIO, kind: bytes, data: Mapping[str, object] | Sequence[str]) -> None:
+    """Write one frame with a JSON payload."""
+    write_frame(out, kind, json.dumps(data).encode())
