@@ -1,0 +1,142 @@
+"""The `scriptorium` command. Commands import what they need when they run."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli import jobs_command, keys_command, models_command
+from core.errors import ScriptoriumError
+
+app = typer.Typer(
+    name="scriptorium",
+    help="Turns a pile of recordings into transcripts and never loses one.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(keys_command.app, name="keys")
+app.add_typer(jobs_command.app, name="jobs")
+app.add_typer(models_command.app, name="models")
+
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every network.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Data directory.", show_default="$SCRIPTORIUM_DATA_DIR"),
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="NAME[=HUB_ID_OR_FOLDER]",
+        help="Checkpoint to serve; may repeat, the first is the default.",
+        show_default="whisper-base",
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show all log lines.")]
+
+
+@app.command()
+def up(
+    *,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    data: Data = None,
+    model: Models = None,
+    aligner: Annotated[
+        str | None, typer.Option(metavar="HUB_ID_OR_FOLDER", help="Qwen3 forced aligner.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Recognising processes for each kind of model.")
+    ] = 1,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="No key needed; on loopback only.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Serve everything on this machine until Ctrl-C."""
+    from cli import up as command
+
+    raise typer.Exit(
+        command.run(
+            host=host,
+            port=port,
+            data=data,
+            models=model,
+            aligner=aligner,
+            workers=workers,
+            no_auth=no_auth,
+            is_verbose=verbose,
+        )
+    )
+
+
+@app.command()
+def api(
+    *,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    fd: Annotated[int | None, typer.Option(hidden=True, help="Inherited bound socket.")] = None,
+) -> None:
+    """Run the HTTP process alone."""
+    from cli import services
+
+    services.run_api(host=host, port=port, fd=fd)
+
+
+@app.command()
+def worker(
+    *,
+    queues: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated: media, delivery, maintenance, asr.<adapter>."),
+    ] = None,
+    model: Models = None,
+    name: Annotated[str | None, typer.Option(help="Name in logs, unique on a machine.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Tasks at a time, where that is free to choose.")
+    ] = None,
+) -> None:
+    """Run one Celery worker; without --queues it does every kind of work."""
+    from cli import services
+
+    services.run_worker(queues=queues, models=model, name=name, concurrency=concurrency)
+
+
+@app.command()
+def beat() -> None:
+    """Run the clock that starts recovery and clean-up."""
+    from cli import services
+
+    services.run_beat()
+
+
+@app.command()
+def migrate() -> None:
+    """Create the database's tables, or bring them up to date."""
+    from cli import services
+
+    services.run_migrate()
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed
+
+    print(installed("scriptorium"))
+
+
+def main() -> None:
+    """Run the command line; an error of ours is one line on stderr and exit code 1."""
+    try:
+        app()
+    except ScriptoriumError as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The service's processes one by one, as containers run them."""
+
+import socket
+
+from cli.config import join_models, load_settings
+from cli.exposure import check_exposure
+
+
+def run_api(*, host: str, port: int, fd: int | None) -> None:
+    """Serve HTTP until a signal comes.
+
+    Args:
+        fd: A bound socket inherited from the supervisor, which then also decided who may reach it.
+    """
+    import uvicorn
+    from api.main import create_app
+
+    from core.logging import configure_logging
+
+    settings = load_settings()
+    if fd is None:
+        check_exposure(host, is_auth_on=settings.auth)
+    configure_logging(settings.log_level, settings.log_format)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings),
+            host=host,
+            port=port,
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    server.run(sockets=None if fd is None else [socket.socket(fileno=fd)])
+
+
+def run_worker(
+    *, queues: str | None, models: list[str] | None, name: str | None, concurrency: int | None
+) -> None:
+    """Work until a signal comes."""
+    from workers import run
+
+    run.run_worker(
+        load_settings(models=join_models(models)),
+        queues=queues.split(",") if queues else None,
+        name=name,
+        concurrency=concurrency,
+    )
+
+
+def run_beat() -> None:
+    """Tick until a signal comes."""
+    from workers import run
+
+    run.run_beat(load_settings())
+
+
+def run_migrate() -> None:
+    """Bring the database's tables up to date."""
+    from migrations.run import migrate
+    from sqlalchemy.exc import OperationalError
+
+    from cli.database import explain
+    from core.errors import ServiceUnavailable
+
+    try:
+        migrate(load_settings())
+    except OperationalError as exc:
+        raise ServiceUnavailable(explain(exc)) from exc
