@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from core import errors
 from core.audio import wire
-from core.audio.child import Arguments
 from core.audio.media import MAX_SPLIT_CHANNELS, DecodeLimits, MediaInfo
+from core.audio.wire import Arguments
 from core.options import Channels
 from core.transcript import SAMPLE_RATE_HZ
 
@@ -28,6 +28,9 @@ Samples = NDArray[np.float32]
 _ROOT = Path(__file__).resolve().parents[2]
 _READ_BYTES = 1 << 18
 _KEPT_STDERR_BYTES = 4096
+_QUOTED_CHARS = 200
+_TOO_SLOW = "decoding the file takes longer than allowed"
+_BROKEN_PROTOCOL = "the decoder gave an answer that makes no sense on this file"
 _MEDIA_ERRORS: dict[str, type[errors.MediaError]] = {
     kind.code: kind
     for kind in (
@@ -74,7 +77,7 @@ class MediaStream:
                 self.warnings = tuple(json.loads(payload))
                 return
             if kind != wire.BLOCK or len(payload) % (4 * self.num_channels):
-                raise errors.MediaUndecodable("the decoder broke its protocol on this file")
+                raise errors.MediaUndecodable(_BROKEN_PROTOCOL)
             block = np.frombuffer(payload, np.float32).reshape(self.num_channels, -1)
             self.num_samples += block.shape[1]
             yield block
@@ -107,7 +110,7 @@ def read_media_info(path: Path, *, limits: DecodeLimits) -> MediaInfo:
 def _read_info(child: "_Child") -> MediaInfo:
     kind, payload = child.read_frame()
     if kind != wire.INFO:
-        raise errors.MediaUndecodable("the decoder broke its protocol on this file")
+        raise errors.MediaUndecodable(_BROKEN_PROTOCOL)
     return MediaInfo(**json.loads(payload))
 
 
@@ -140,7 +143,7 @@ class _Child:
         self._waited_s = 0.0
         self._buffer = bytearray()
         self._stderr = b""
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - nothing of a caller is in the arguments
             [sys.executable, "-s", "-P", "-m", "core.audio.child", json.dumps(asdict(arguments))],
             stdin=media,  # the child gets the open file, never a name
             stdout=subprocess.PIPE,
@@ -159,9 +162,10 @@ class _Child:
             # that dies of it would look like bad media.
             start_new_session=True,
         )
+        self._pipes = [p for p in (self._process.stdout, self._process.stderr) if p is not None]
+        self._out_fd, self._err_fd = (pipe.fileno() for pipe in self._pipes)
         self._selector = selectors.DefaultSelector()
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
+        for pipe in self._pipes:
             self._selector.register(pipe, selectors.EVENT_READ)
 
     def __enter__(self) -> Self:
@@ -171,16 +175,14 @@ class _Child:
         self._selector.close()
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdout, self._process.stderr):
-            assert pipe is not None
+        for pipe in self._pipes:
             pipe.close()
 
     def read_frame(self) -> tuple[bytes, bytes]:
         """Return the next frame's kind and payload; raise what the child reports or suffered."""
-        header = self._read(wire.HEADER.size)
-        kind, length = wire.HEADER.unpack(header)
+        kind, length = wire.HEADER.unpack(self._read(wire.HEADER.size))
         if kind not in wire.KINDS or length > wire.MAX_PAYLOAD_BYTES:
-            raise errors.MediaUndecodable("the decoder broke its protocol on this file")
+            raise errors.MediaUndecodable(_BROKEN_PROTOCOL)
         payload = self._read(length)
         if kind == wire.FAILED:
             report = json.loads(payload)
@@ -196,39 +198,43 @@ class _Child:
 
     def _receive(self) -> None:
         """Wait for more of either pipe; time spent by the consumer does not count."""
-        left_s = self._limits.timeout_s - self._waited_s
+        left_s = max(0.0, self._limits.timeout_s - self._waited_s)
         began = time.monotonic()
-        events = self._selector.select(min(max(left_s, 0.0), self._limits.stall_s))
+        events = self._selector.select(min(left_s, self._limits.stall_s))
         self._waited_s += time.monotonic() - began
         if not events:
-            raise errors.MediaUndecodable("decoding the file takes longer than allowed")
-        for key, _ in events:
-            pipe = key.fileobj
-            assert not isinstance(pipe, int)
-            data = pipe.read(_READ_BYTES)  # type: ignore[attr-defined]
-            if pipe is self._process.stderr:
-                self._stderr = (self._stderr + data)[-_KEPT_STDERR_BYTES:]
-                if not data:
-                    self._selector.unregister(pipe)
+            raise errors.MediaUndecodable(_TOO_SLOW)
+        # Standard error first, so that it is complete where the end is explained.
+        for fd in sorted((key.fd for key, _ in events), key=lambda fd: fd == self._out_fd):
+            data = os.read(fd, _READ_BYTES)
+            if fd == self._err_fd:
+                self._hear_stderr(data)
             elif data:
                 self._buffer += data
             else:
                 raise self._explain_end()
+
+    def _hear_stderr(self, data: bytes) -> None:
+        self._stderr = (self._stderr + data)[-_KEPT_STDERR_BYTES:]
+        if not data:
+            self._selector.unregister(self._err_fd)
 
     def _explain_end(self) -> errors.ScriptoriumError:
         """Return why the child ended without a last frame."""
         try:
             status = self._process.wait(self._limits.stall_s)
         except subprocess.TimeoutExpired:
-            return errors.MediaUndecodable("decoding the file takes longer than allowed")
+            return errors.MediaUndecodable(_TOO_SLOW)
         if status == -signal.SIGXCPU:
-            return errors.MediaUndecodable("decoding the file takes longer than allowed")
+            return errors.MediaUndecodable(_TOO_SLOW)
         if -status in _OUTSIDE_SIGNALS:
             return errors.ServiceUnavailable(f"the decoder was stopped by signal {-status}")
-        assert self._process.stderr is not None
-        if self._process.stderr in {key.fileobj for key in self._selector.get_map().values()}:
-            self._stderr += self._process.stderr.read(_KEPT_STDERR_BYTES) or b""
+        self._hear_stderr_to_its_end()
         lines = self._stderr.decode(errors="replace").strip().splitlines()
         reason = f"signal {-status}" if status < 0 else f"status {status}"
-        detail = f": {lines[-1][:200]}" if lines else ""
+        detail = f": {lines[-1][:_QUOTED_CHARS]}" if lines else ""
         return errors.MediaUndecodable(f"the decoder failed on this file ({reason}{detail})")
+
+    def _hear_stderr_to_its_end(self) -> None:
+        while self._err_fd in self._selector.get_map():
+            self._hear_stderr(os.read(self._err_fd, _READ_BYTES))

@@ -40,7 +40,7 @@ class Mixer:
     def mix(self, samples: Floats) -> Floats:
         """Return `samples`, shape (num_channels, n), as one channel of shape (n,)."""
         if self._num_channels == 1:
-            return samples[0]
+            return samples.reshape(-1)
         edges = [*range(0, samples.shape[1], self._block), samples.shape[1]]
         return np.concatenate([self._mix_block(samples[:, a:b]) for a, b in pairwise(edges)])
 

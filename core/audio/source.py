@@ -46,9 +46,8 @@ class MediaSource:
     """One opened media and the audio track chosen in it.
 
     Attributes:
-        num_bad_packets: Packets that could not be decoded and were left out, so far.
-        num_bad_samples: NaN, infinite or absurd samples replaced by zero, so far.
-        is_cut_short: Whether the container could not be read to its end.
+        is_damaged: Whether, so far, packets were left out because they cannot be decoded, NaN,
+            infinite or absurd samples were replaced by zero, or the container broke off.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -59,9 +58,7 @@ class MediaSource:
             MediaHasNoAudio: It is a container without an audio track that can be decoded.
             MediaUndecodable: It is no container that is known here, or a broken one.
         """
-        self.num_bad_packets = 0
-        self.num_bad_samples = 0
-        self.is_cut_short = False
+        self.is_damaged = False
         head = file.read(16)
         file.seek(0)
         if not head:
@@ -70,7 +67,8 @@ class MediaSource:
         tracks = list(self._container.streams.audio)
         if not tracks:
             raise MediaHasNoAudio("the file has no audio track")
-        usable = [track for track in tracks if track.codec_context is not None]
+        # PyAV's types hide it: a track without a decoder has no codec context.
+        usable = [track for track in tracks if getattr(track, "codec_context", None)]
         if not usable:
             raise MediaUndecodable("the codec of the audio track is not supported")
         default = [t for t in usable if t.disposition & av.stream.Disposition.default]
@@ -111,7 +109,7 @@ class MediaSource:
             num_samples += block.samples.shape[1]
         if parts:
             yield Block(np.concatenate(parts, axis=1), rate_hz)
-        if is_empty and (self.num_bad_packets or self.is_cut_short):
+        if is_empty and self.is_damaged:
             raise MediaUndecodable("none of the audio in the file can be decoded")
         if is_empty:
             raise MediaEmpty("the file holds an audio track without any audio in it")
@@ -122,14 +120,14 @@ class MediaSource:
             try:
                 packet = next(packets, None)
             except (av.error.FFmpegError, EOFError):
-                self.is_cut_short = True
+                self.is_damaged = True
                 packet = None
             try:
                 frames = self._track.decode(packet)
             except (av.error.FFmpegError, EOFError):
                 # A damaged packet must not end the recording; FFmpeg's tools go on as well.
                 if packet is not None:
-                    self.num_bad_packets += 1
+                    self.is_damaged = True
                     continue
                 return
             for frame in frames:
@@ -141,9 +139,8 @@ class MediaSource:
     def _clean(self, samples: Floats) -> Floats:
         # One NaN turns every Whisper feature of its window into NaN.
         if not np.abs(samples).max() < _DISCARD_ABOVE:
-            bad = ~(np.abs(samples) < _DISCARD_ABOVE)
-            self.num_bad_samples += int(bad.sum())
-            samples = np.where(bad, np.float32(0), samples)
+            self.is_damaged = True
+            samples = np.where(np.abs(samples) < _DISCARD_ABOVE, samples, np.float32(0))
         return samples
 
     def _find_start_ms(self) -> int:
@@ -218,7 +215,7 @@ def _to_floats(frame: av.AudioFrame) -> Floats:
     if not frame.format.is_planar:
         raw = raw.reshape(-1, frame.layout.nb_channels).T
     if raw.dtype == np.uint8:
-        return (raw.astype(np.float32) - 128) / 128
+        return (raw.astype(np.float32) - np.float32(128)) / np.float32(128)
     if raw.dtype.kind == "i":
         # Exact for 16 bits; a power of two keeps that through FLAC and back.
         return raw.astype(np.float32) * np.float32(2.0 ** (1 - 8 * raw.dtype.itemsize))

@@ -130,27 +130,29 @@ class WindowPlanner:
         region = self._tracker.push(probability)
         if region is not None:
             self._believe(region)
-        if self._rules.is_everything or self._tracker.region is not None or not self._regions:
+        if self._start is None or self._rules.is_everything or self._tracker.region is not None:
             return
         if self._tracker.num_frames - self._regions[-1].end > self._rules.max_gap:
-            self._close()
+            self._close(self._start)
 
     def _believe(self, region: Region) -> None:
         """Make `region` part of the window that is open, or open one for it."""
         if self._regions and self._regions[-1] is region:
             return
         region.start = max(region.start, self._floor)
-        if self._regions and not self._rules.is_everything:
-            if region.start - self._regions[-1].end > self._rules.max_gap:
-                self._close()
+        if (
+            self._start is not None
+            and not self._rules.is_everything
+            and region.start - self._regions[-1].end > self._rules.max_gap
+        ):
+            self._close(self._start)
         if self._start is None:
             self._start = max(self._floor, region.start - self._rules.pad)
         self._regions.append(region)
 
-    def _close(self) -> None:
-        """End the window after its last region."""
-        assert self._start is not None
-        self._emit(self._start, min(self._padded_end(), self._start + self._rules.max_frames))
+    def _close(self, start: int) -> None:
+        """End the window that began at `start` after its last region."""
+        self._emit(start, min(self._padded_end(), start + self._rules.max_frames))
         self._start = None
 
     def _cut(self, start: int) -> None:

@@ -1,4 +1,4 @@
-"""The frames a decoding child writes to its standard output.
+"""How a parent and its decoding child talk: arguments one way, frames the other.
 
 A frame is a kind (1 byte), the payload's length (4 bytes, little endian) and the payload:
 `INFO` (JSON of `MediaInfo`), then `BLOCK`s (float32 samples, channel after channel), then `END`
@@ -8,6 +8,7 @@ A frame is a kind (1 byte), the payload's length (4 bytes, little endian) and th
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import BinaryIO
 
 INFO, BLOCK, END, FAILED = b"I", b"B", b"Z", b"E"
@@ -16,6 +17,29 @@ KINDS = frozenset({INFO, BLOCK, END, FAILED})
 HEADER = struct.Struct("<cI")
 MAX_PAYLOAD_BYTES = 64 * 1024**2
 """A longer payload means that the child is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """What the parent asks for, as JSON in the child's first argument.
+
+    Attributes:
+        rate_hz: Rate of the samples to deliver.
+        is_split: Keep channels apart instead of mixing them.
+        is_probe: Stop after the first block.
+        max_media_s: Longest audio to deliver.
+        cpu_s: Most CPU time.
+        memory_bytes: Most address space.
+        parent_pid: Whose death ends the child.
+    """
+
+    rate_hz: int
+    is_split: bool
+    is_probe: bool
+    max_media_s: int
+    cpu_s: int
+    memory_bytes: int
+    parent_pid: int
 
 
 def write_frame(out: BinaryIO, kind: bytes, payload: bytes | memoryview) -> None:
