@@ -22,6 +22,7 @@ from core.options import Priority, TranscribeOptions
 from core.queues import JobQueue
 from core.storage.base import Storage
 from core.transcript import SAMPLE_RATE_HZ
+from lifecycle.deliveries import forget_deliveries
 from lifecycle.events import record_event
 from lifecycle.progress import describe_update
 from models import Job, JobStage, JobStatus, Media, Window, WindowStatus
@@ -178,7 +179,9 @@ def retry_job(
     return job
 
 
-def purge_job(uow: UnitOfWork, storage: Storage, job: Job) -> None:
+def purge_job(
+    uow: UnitOfWork, storage: Storage, job: Job, *, keep_unsent_deliveries: bool = False
+) -> None:
     """Delete the job, what it left, and its media unless another job uses it.
 
     Rows go now, objects after the commit; the sweeper finds objects that this leaves behind.
@@ -188,6 +191,7 @@ def purge_job(uow: UnitOfWork, storage: Storage, job: Job) -> None:
     media = uow.session.get_one(Media, job.media_id)
     uow.session.execute(delete(Job).where(Job.id == job.id))  # its rows go by ON DELETE CASCADE
     uow.session.expunge(job)
+    forget_deliveries(uow.session, [job.id], keep_unsent=keep_unsent_deliveries)
     uow.after_commit(partial(delete_windows_objects, storage, job.id))
     if job.transcript_key is not None:
         uow.after_commit(partial(delete_object, storage, job.transcript_key))

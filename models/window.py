@@ -44,7 +44,8 @@ class Window(Base):
     """The audio of one forward pass: the unit of work and of recovery.
 
     Attributes:
-        index: Position in the job, from 0, without gaps, in order of start.
+        index: Position in the job, from 0, without gaps; the order of starts within a channel.
+        channel: Number of the track under `channels=split`, else None.
         start_sample: Position in the media at 16 kHz (media time, late starts included).
         object_key: Storage object that holds this window's complete FLAC stream.
         attempt: Number of the present or last claim; the fencing token of every later write.

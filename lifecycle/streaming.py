@@ -1,0 +1,100 @@
+"""Segments become events while windows are still missing: in transcript order, exactly once."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select
+
+from core.db import UnitOfWork
+from core.events import EventType, Publisher
+from core.transcript import SAMPLE_RATE_HZ, Segment, load_hypothesis, samples_to_ms
+from lifecycle.events import record_event
+from lifecycle.stitch import WindowResult, stitch
+from models import Job, Window, WindowStatus
+
+SAMPLES_PER_MS = SAMPLE_RATE_HZ // 1000
+SETTLED = (WindowStatus.DONE, WindowStatus.FAILED)
+
+
+def stream_segments(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: datetime) -> None:
+    """Record an event for each segment of a locked job that has become final.
+
+    A segment is final when it starts before the first window that is not settled; one that was
+    finished early waits for its predecessors. `jobs.streamed_until_ms` is the cursor.
+    """
+    uow.session.flush()
+    until_ms = _find_frontier_ms(uow, job)
+    since_ms = job.streamed_until_ms
+    if until_ms <= since_ms:
+        return
+    rows = uow.session.scalars(
+        select(Window)
+        .where(
+            Window.job_id == job.id,
+            Window.status == WindowStatus.DONE,
+            Window.start_sample < (until_ms + 1) * SAMPLES_PER_MS,
+            Window.start_sample + Window.num_samples > (since_ms - 1) * SAMPLES_PER_MS,
+        )
+        .order_by(Window.index)
+    ).all()
+    for segment in stitch(window_result(row) for row in rows):
+        if since_ms <= segment.start_ms < until_ms:
+            record_event(
+                uow, publisher, job.id, EventType.SEGMENT, describe_segment(segment), now=now
+            )
+    job.streamed_until_ms = until_ms
+
+
+def window_result(row: Window) -> WindowResult:
+    """Return the value that `lifecycle.stitch` works on."""
+    return WindowResult(
+        start_sample=row.start_sample,
+        num_samples=row.num_samples,
+        channel=row.channel,
+        hypothesis=None if row.hypothesis is None else load_hypothesis(row.hypothesis),
+        error_code=row.error_code,
+    )
+
+
+def describe_segment(segment: Segment) -> dict[str, Any]:
+    """Return the data of a `transcript.segment` event; times are seconds in the media."""
+    data: dict[str, Any] = {
+        "start": segment.start_ms / 1000,
+        "end": segment.end_ms / 1000,
+        "text": segment.text,
+        "language": segment.language,
+        "channel": segment.channel,
+    }
+    if segment.words:
+        data["words"] = [
+            {
+                "word": word.text,
+                "start": word.start_ms / 1000,
+                "end": word.end_ms / 1000,
+                "probability": word.probability,
+            }
+            for word in segment.words
+        ]
+    return data
+
+
+def _find_frontier_ms(uow: UnitOfWork, job: Job) -> int:
+    """Return before which time no segment can appear any more."""
+    of_job = Window.job_id == job.id
+    missing = uow.session.scalar(
+        select(func.min(Window.start_sample)).where(of_job, Window.status.not_in(SETTLED))
+    )
+    last = uow.session.execute(
+        select(Window.start_sample, Window.num_samples, Window.channel)
+        .where(of_job)
+        .order_by(Window.index.desc())
+        .limit(1)
+    ).first()
+    if last is None:
+        return 0
+    if job.prepared_at is None and last.channel is not None:
+        return 0  # windows of several channels come in no order of time
+    if missing is not None:
+        return samples_to_ms(missing)
+    end_ms = samples_to_ms(last.start_sample + last.num_samples)
+    return end_ms if job.prepared_at is None else max(end_ms, job.duration_ms or 0) + 1
