@@ -12,7 +12,7 @@ from lifecycle.views import JobView
 from models import DeliveryStatus
 
 URL = "https://example.com/hook"
-SECRET = "whsec_x"
+SIGNED_WITH = "whsec_x"
 
 
 class Queue:
@@ -34,7 +34,7 @@ def test_the_end_of_a_job_is_delivered_once_to_each_target(world, publisher):
 
 
 def test_the_body_is_the_job_as_get_shows_it(world, sessions):
-    job_id = world.job(webhook_url=URL, job_metadata={"ort": "Zürich"}, webhook_secret=SECRET)
+    job_id = world.job(webhook_url=URL, job_metadata={"ort": "Zürich"}, webhook_secret=SIGNED_WITH)
     world.fail(job_id)
 
     (delivery,) = world.deliveries()
