@@ -43,25 +43,33 @@ def create_key(
     return row, new
 
 
-def authenticate(uow: UnitOfWork, secret: str, *, now: datetime) -> ApiKey:
-    """Return the key that `secret` is, and note its use (at most once a minute).
+def authenticate(session: Session, secret: str) -> ApiKey:
+    """Return the key that `secret` is; only reads.
 
     Raises:
         Unauthenticated: There is no such key, or it was revoked.
     """
-    row = uow.session.scalars(
+    row = session.scalars(
         select(ApiKey).where(ApiKey.key_hash == hash_key(secret), ApiKey.revoked_at.is_(None))
     ).one_or_none()
     if row is None:
         raise Unauthenticated("The API key is not known here, or was revoked.")
-    if row.last_used_at is None or now - row.last_used_at >= USED_RESOLUTION:
-        uow.session.execute(
-            update(ApiKey)
-            .where(ApiKey.id == row.id)
-            .values(last_used_at=now)
-            .execution_options(synchronize_session=False)
-        )
     return row
+
+
+def is_use_stale(row: ApiKey, *, now: datetime) -> bool:
+    """Whether `note_use` has something to write."""
+    return row.last_used_at is None or now - row.last_used_at >= USED_RESOLUTION
+
+
+def note_use(uow: UnitOfWork, key_id: UUID, *, now: datetime) -> None:
+    """Set `last_used_at`; callers ask `is_use_stale` first."""
+    uow.session.execute(
+        update(ApiKey)
+        .where(ApiKey.id == key_id)
+        .values(last_used_at=now)
+        .execution_options(synchronize_session=False)
+    )
 
 
 def list_keys(session: Session) -> Sequence[ApiKey]:
