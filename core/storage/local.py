@@ -117,16 +117,19 @@ class LocalStorage:
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """See `Storage`."""
         folder, _, name = check_prefix(prefix).rpartition("/")
+        if not self._is_mounted():
+            raise StorageUnavailable(f"{self._root} is not there.")
         return self._walk(f"{folder}/" if folder else "", name)
 
     def presign_get(
         self,
-        key: str,  # noqa: ARG002
+        key: str,
         *,
         expires_s: int,  # noqa: ARG002
         filename: str | None = None,  # noqa: ARG002
     ) -> str | None:
         """Return None: a folder has no URLs of its own."""
+        check_key(key)
         return None
 
     def remove_leftovers(self) -> int:
@@ -137,6 +140,9 @@ class LocalStorage:
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)
 
+    def _is_mounted(self) -> bool:
+        return self._incoming.folder.is_dir()
+
     @contextmanager
     def _reading(self, key: str) -> Iterator[None]:
         """Call an object gone only if the storage itself is there."""
@@ -144,7 +150,7 @@ class LocalStorage:
             try:
                 yield
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
-                if not self._incoming.folder.is_dir():
+                if not self._is_mounted():
                     raise
                 raise MediaGone(f"There is no object {key}.") from exc
 
@@ -171,7 +177,10 @@ class LocalStorage:
         """Yield what lies under `folder` ("" or with its slash) and begins with `name`."""
         with _translated():
             found: list[tuple[str, os.stat_result | None]] = []
-            with suppress(FileNotFoundError), os.scandir(self._root / folder) as entries:
+            with (
+                suppress(FileNotFoundError, NotADirectoryError),
+                os.scandir(self._root / folder) as entries,
+            ):
                 for entry in entries:
                     if entry.name.startswith(".") or not entry.name.startswith(name):
                         continue

@@ -29,6 +29,7 @@ _DOWNLOAD = TransferConfig(multipart_threshold=16 << 20, multipart_chunksize=8 <
 """Downloads above 16 MiB use ten ranged requests at a time (s3transfer's default)."""
 
 _MIN_FREE_BYTES = 256 << 20
+_READ_TIMEOUT_S = 20
 _STALE_UPLOAD = timedelta(hours=24)
 """No upload of one object takes longer; presigned ones expire before."""
 
@@ -194,7 +195,7 @@ def _make_client(endpoint_url: str | None) -> "S3Client":
     config = Config(
         signature_version="s3v4",
         connect_timeout=3,
-        read_timeout=30,
+        read_timeout=_READ_TIMEOUT_S,
         retries={"mode": "standard", "total_max_attempts": 3},
         max_pool_connections=32,
         tcp_keepalive=True,

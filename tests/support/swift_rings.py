@@ -16,9 +16,16 @@ def main(folder: str, *servers: str) -> None:
         ring = RingBuilder(4, 1, 0)  # 16 partitions, one replica, move at once
         ring.add_dev(
             {
-                "id": 0, "region": 1, "zone": 1, "weight": 1, "device": "d1", "meta": "",
-                "ip": "127.0.0.1", "port": int(port),
-                "replication_ip": "127.0.0.1", "replication_port": int(port),
+                "id": 0,
+                "region": 1,
+                "zone": 1,
+                "weight": 1,
+                "device": "d1",
+                "meta": "",
+                "ip": "127.0.0.1",
+                "port": int(port),
+                "replication_ip": "127.0.0.1",
+                "replication_port": int(port),
             }
         )
         ring.rebalance()
