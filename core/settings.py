@@ -72,6 +72,10 @@ class Settings(BaseSettings):
     )
 
     max_upload_bytes: PositiveInt = Field(default=8 * 1024**3, description="Largest upload.")
+    media_key_prefix: str = Field(
+        default="inbox/",
+        description="Where in storage callers may put media for `media_key`; every key may read it.",
+    )
     max_media_s: PositiveInt = Field(default=24 * 3600, description="Longest recording.")
     decode_timeout_s: PositiveInt = Field(
         default=3600, description="Longest time one decode may take."
@@ -81,6 +85,13 @@ class Settings(BaseSettings):
     )
     min_free_bytes: int = Field(
         default=512 * 1024**2, ge=0, description="Uploads stop below this much free disk."
+    )
+
+    sync_start_s: float = Field(
+        default=60.0, gt=0, description="Longest an OpenAI-style request waits for its turn."
+    )
+    sync_total_s: float = Field(
+        default=590.0, gt=0, description="Longest an OpenAI-style request runs in all."
     )
 
     webhook_allow_private: bool = Field(
