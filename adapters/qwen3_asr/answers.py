@@ -1,0 +1,111 @@
+"""What the model writes, `language English<asr_text>Hello`, and the transcript in it. No torch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from adapters.qwen3_asr.languages import find_language_code
+from adapters.text import (
+    REPLACEMENT,
+    collapse_character_runs,
+    collapse_pattern_runs,
+    collapse_repetitions,
+    settled_length,
+    squeeze_spaces,
+    strip_control_tokens,
+)
+
+TEXT_TAG = "<asr_text>"
+_LANGUAGE_PREFIX = "language "
+_LONGEST_LANGUAGE = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A parsed answer.
+
+    Attributes:
+        language: Code of the language the model named, or None ("None", unknown, or forced).
+        text: Tidy transcript, free of tags and loops.
+        has_loop: Whether a loop was collapsed, which leaves the rest of the text in doubt.
+    """
+
+    language: str | None
+    text: str
+    has_loop: bool = False
+
+
+def parse_answer(raw: str, *, control_tokens: Iterable[str] = ()) -> Answer:
+    """Return what an answer decoded in full says."""
+    language, text = split_answer(raw)
+    clean = squeeze_spaces(strip_control_tokens(text, (TEXT_TAG, *control_tokens)))
+    text = collapse_repetitions(clean)
+    return Answer(language=language, text=squeeze_spaces(text), has_loop=text != clean)
+
+
+def split_answer(raw: str) -> tuple[str | None, str]:
+    """Return the language named before the tag, and what follows the tag.
+
+    Without a tag everything is transcript: the prompt had the tag (a forced language), or the
+    model left it out.
+    """
+    head, tag, text = raw.partition(TEXT_TAG)
+    if not tag:
+        return None, raw
+    head = head.strip()
+    if head.lower().startswith(_LANGUAGE_PREFIX):
+        return find_language_code(head[len(_LANGUAGE_PREFIX) :]), text
+    return None, text
+
+
+@dataclass(slots=True)
+class AnswerStream:
+    """Turns an answer that grows into pieces of transcript that join to the final text.
+
+    A piece is given only once nothing that follows can take it back: half tags, half characters,
+    white space at the end and what may become a loop wait.
+
+    Attributes:
+        control_tokens: Spelt-out special tokens that must not show.
+        sent: The pieces so far, joined.
+    """
+
+    control_tokens: tuple[str, ...] = ()
+    sent: str = field(default="", init=False)
+
+    def update(self, raw: str) -> str:
+        """Return the next piece; `raw` is the whole answer so far, decoded."""
+        return self._advance(self._settled(raw))
+
+    def finish(self, raw: str) -> str:
+        """Return the last piece, for the whole answer."""
+        return self._advance(parse_answer(raw, control_tokens=self.control_tokens).text)
+
+    def _advance(self, text: str) -> str:
+        delta = text[len(self.sent) :] if text.startswith(self.sent) else ""
+        self.sent += delta
+        return delta
+
+    def _settled(self, raw: str) -> str:
+        if TEXT_TAG not in raw and _may_still_name_a_language(raw):
+            return ""
+        _, text = split_answer(raw)
+        text = strip_control_tokens(text.rstrip(REPLACEMENT), (TEXT_TAG, *self.control_tokens))
+        opening = text.rfind("<")
+        if opening >= 0 and self._may_be_control(text[opening:]):
+            text = text[:opening]
+        # A space and the repeat of a character may each be the first of many.
+        clean = collapse_character_runs(squeeze_spaces(text))
+        return collapse_pattern_runs(clean[: settled_length(clean)]).rstrip()
+
+    def _may_be_control(self, tail: str) -> bool:
+        if tail.startswith("<|") or tail == "<":
+            return "|>" not in tail
+        return any(token.startswith(tail) for token in (TEXT_TAG, *self.control_tokens))
+
+
+def _may_still_name_a_language(raw: str) -> bool:
+    """Whether the tag may still come: the text so far is (a part of) "language …"."""
+    start = raw.lstrip().lower()
+    if len(start) > _LONGEST_LANGUAGE:
+        return False
+    return start.startswith(_LANGUAGE_PREFIX) or _LANGUAGE_PREFIX.startswith(start)
