@@ -20,6 +20,9 @@ from models import Job
 from models.delivery import DIRECT, Delivery, DeliveryStatus
 from models.webhook import WebhookEndpoint
 
+TEST_EVENT = "webhook.test"
+BATCH_COMPLETED = "batch.completed"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occasion:

@@ -4,6 +4,7 @@ from models.api_key import LOCAL_KEY_ID, ApiKey
 from models.base import Base
 from models.delivery import DELIVERY_TRANSITIONS, Delivery, DeliveryAttempt, DeliveryStatus
 from models.event import Event
+from models.idempotency import IdempotentAnswer
 from models.job import TRANSITIONS, Job, JobStage, JobStatus
 from models.media import Media
 from models.segment import Segment
@@ -21,6 +22,7 @@ __all__ = [
     "DeliveryAttempt",
     "DeliveryStatus",
     "Event",
+    "IdempotentAnswer",
     "Job",
     "JobStage",
     "JobStatus",
