@@ -2,7 +2,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import boto3
@@ -61,6 +61,34 @@ def test_parts_travel_while_more_is_written_and_an_abort_drops_them(
         raise ZeroDivisionError
 
     assert unfinished.count() == 0
+
+
+def test_an_abort_waits_for_the_part_that_travels(
+    s3: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = s3._client  # type: ignore[attr-defined]
+    calls: list[str] = []
+
+    def slow_part(**request: Any) -> Any:
+        answer = upload_part(**request)
+        time.sleep(0.3)
+        calls.append("part")
+        return answer
+
+    def note_abort(**request: Any) -> Any:
+        calls.append("abort")
+        return abort(**request)
+
+    upload_part, abort = client.upload_part, client.abort_multipart_upload
+    monkeypatch.setattr(client, "upload_part", slow_part)
+    monkeypatch.setattr(client, "abort_multipart_upload", note_abort)
+
+    with pytest.raises(ZeroDivisionError), s3.writer("half") as writer:
+        writer.write(b"x" * (9 * MIB))
+        raise ZeroDivisionError
+
+    # S3 keeps, for ever and for money, a part that arrives after its upload was aborted.
+    assert calls == ["part", "abort"]
 
 
 def test_an_upload_that_cannot_be_completed_is_aborted(s3: Storage, unfinished: Unfinished) -> None:
