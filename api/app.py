@@ -1,0 +1,50 @@
+"""The HTTP application, assembled from a context."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+
+from api import openapi, problems
+from api.context import ApiContext
+from api.middleware import RequestContext
+from api.openai import models as openai_models
+from api.openai import transcriptions as openai_transcriptions
+from api.routes import events, health, jobs, page, transcripts
+
+TITLE = "Scriptorium"
+VERSION = "0.1.0"
+DESCRIPTION = """Turns recordings into transcripts and never loses one.
+
+Errors under `/v1` are RFC 9457 problem details with a stable `code`; under `/v1/audio` and
+`/v1/models` they have OpenAI's shape."""
+
+
+def create_app(context: ApiContext) -> FastAPI:
+    """Return the application; it listens to Redis for as long as its lifespan lasts."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        hub = asyncio.create_task(context.hub.run())
+        yield
+        hub.cancel()
+        with suppress(asyncio.CancelledError):
+            await hub
+
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=openapi.COMMON_RESPONSES,
+    )
+    app.state.context = context
+    problems.install_handlers(app)
+    app.add_middleware(RequestContext, metrics=context.metrics)
+    for module in (jobs, transcripts, events, openai_transcriptions, openai_models, health, page):
+        app.include_router(module.router)
+    openapi.install(app)
+    return app

@@ -1,0 +1,35 @@
+"""What the HTTP process works with, built once and handed to every request."""
+
+from dataclasses import dataclass, field
+
+from anyio import CapacityLimiter
+from sqlalchemy.orm import Session, sessionmaker
+
+from api.hub import EventHub
+from api.metrics import Metrics
+from core.events import Publisher
+from core.queues import JobQueue
+from core.settings import Settings
+from core.storage.base import Storage
+
+UPLOAD_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiContext:
+    """The services behind the routes.
+
+    Attributes:
+        hub: The one Redis subscription of this process.
+        upload_threads: Bounds blocking work of uploads, so that slow storage cannot take the
+            threads that answer everybody else.
+    """
+
+    settings: Settings
+    sessions: sessionmaker[Session]
+    storage: Storage
+    queue: JobQueue
+    publisher: Publisher
+    hub: EventHub
+    metrics: Metrics
+    upload_threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(UPLOAD_THREADS))

@@ -1,0 +1,37 @@
+"""The API process: `uvicorn --factory api.main:create_app`."""
+
+from fastapi import FastAPI
+
+from api.app import create_app as assemble
+from api.context import ApiContext
+from api.hub import EventHub
+from api.metrics import Metrics
+from core.db import make_engine, make_sessions
+from core.events import RedisPublisher, connect_redis
+from core.logging import configure_logging
+from core.queues import CeleryQueue, make_celery
+from core.settings import Settings
+from core.storage import open_storage
+
+POOL_SIZE = 20
+"""Connections to Postgres; requests run in at most 40 threads, few of them in the database."""
+
+
+def create_app() -> FastAPI:
+    """Return the application as the environment configures it."""
+    settings = Settings()
+    configure_logging(settings.log_level, settings.log_format)
+    return assemble(make_context(settings))
+
+
+def make_context(settings: Settings) -> ApiContext:
+    """Return the real services behind `settings`; none of them is asked anything yet."""
+    return ApiContext(
+        settings=settings,
+        sessions=make_sessions(make_engine(settings.database, pool_size=POOL_SIZE)),
+        storage=open_storage(settings.storage, s3_endpoint_url=settings.s3_endpoint_url),
+        queue=CeleryQueue(make_celery(settings.redis)),
+        publisher=RedisPublisher(connect_redis(settings.redis)),
+        hub=EventHub(settings.redis),
+        metrics=Metrics(),
+    )

@@ -1,0 +1,97 @@
+"""Transcripts in OpenAI's answers, whole and as a stream of deltas."""
+
+import json
+from typing import Any
+
+import structlog
+from fastapi import Response
+from fastapi.responses import JSONResponse
+
+from api.openai.fields import AudioRequest
+from core.formats import FORMATS
+from core.formats.verbose_json import verbose_document
+from core.languages import LANGUAGES
+from core.transcript import Transcript, join_texts
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN_LANGUAGE = "unknown"
+
+
+def render_answer(transcript: Transcript, request: AudioRequest) -> Response:
+    """Return the body in the `response_format` asked for."""
+    if request.response_format == "json":
+        return JSONResponse({"text": transcript.text, "usage": usage(transcript)})
+    if request.response_format == "verbose_json":
+        document = verbose_document(
+            transcript, segments=request.has_segments, words=request.has_words
+        )
+        # OpenAI answers the language's English name, where our own interface has its code.
+        code = transcript.language or ""
+        document["language"] = LANGUAGES.get(code, code or UNKNOWN_LANGUAGE)
+        return JSONResponse(document | {"usage": usage(transcript)})
+    chosen = FORMATS[request.response_format]
+    media_type = "text/plain; charset=utf-8" if chosen.name == "srt" else chosen.media_type
+    return Response(chosen.render(transcript).encode(), headers={"Content-Type": media_type})
+
+
+def usage(transcript: Transcript) -> dict[str, Any]:
+    """Return what OpenAI would bill: the length of the recording."""
+    return {"type": "duration", "seconds": transcript.duration_ms / 1000}
+
+
+class DeltaWriter:
+    """Turns a job's events into deltas whose concatenation is the final text.
+
+    A worker may publish deltas as it decodes, segments when they are final, or both; whatever the
+    deltas have not covered yet is sent when a segment or the end tells it.
+    """
+
+    def __init__(self) -> None:
+        self._sent = ""
+        self._known = ""
+        self._num_segments = 0
+
+    def on_delta(self, text: str) -> list[dict[str, Any]]:
+        """Pass on a delta of the job."""
+        return self._advance(self._sent + text)
+
+    def on_segment(self, data: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the missing delta and the segment."""
+        self._known = join_texts((self._known, data["text"]))
+        events = self._advance(self._known)
+        events.append(
+            {
+                "type": "transcript.text.segment",
+                "id": f"seg_{self._num_segments}",
+                "start": data["start"],
+                "end": data["end"],
+                "text": data["text"],
+                "speaker": "" if data.get("channel") is None else str(data["channel"]),
+            }
+        )
+        self._num_segments += 1
+        return events
+
+    def on_end(self, transcript: Transcript) -> list[dict[str, Any]]:
+        """Return what is missing and the one `done`."""
+        events = self._advance(transcript.text)
+        if self._sent != transcript.text:
+            log.warning("stream.diverged", sent=len(self._sent), final=len(transcript.text))
+        done = {
+            "type": "transcript.text.done",
+            "text": transcript.text,
+            "usage": usage(transcript),
+        }
+        return [*events, done]
+
+    def _advance(self, text: str) -> list[dict[str, Any]]:
+        if not text.startswith(self._sent) or text == self._sent:
+            return []
+        delta, self._sent = text[len(self._sent) :], text
+        return [{"type": "transcript.text.delta", "delta": delta}]
+
+
+def dump(event: dict[str, Any]) -> str:
+    """Return an event as one line."""
+    return json.dumps(event, ensure_ascii=False)

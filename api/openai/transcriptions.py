@@ -1,0 +1,153 @@
+"""`POST /v1/audio/transcriptions` and `/v1/audio/translations`, as OpenAI's SDKs call them.
+
+Behind each call is an `interactive` job; who hangs up cancels it.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import anyio
+from fastapi import APIRouter, Request, Response
+
+from api import problems
+from api.context import ApiContext
+from api.deps import Caller, Context, Submitter, now
+from api.job_events import follow
+from api.openai.fields import GRANULARITIES, RESPONSE_FORMATS, AudioRequest, parse_audio_request
+from api.openai.rendering import DeltaWriter, dump, render_answer
+from api.openai.waiting import Outcome, get_result, give_up, wait
+from api.sse import HEARTBEAT, EventStream, frame
+from api.submissions import accept_upload
+from api.uploads import Fields, in_thread, receive_form
+from core.errors import ScriptoriumError, ServiceUnavailable
+from core.events import EventType
+from core.options import TaskKind
+
+router = APIRouter(prefix="/v1/audio", tags=["OpenAI-compatible"])
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The transcript in `response_format`, or events with `stream=true`.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "text/plain": {"schema": {"type": "string"}},
+            "text/vtt": {"schema": {"type": "string"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+}
+_TRANSLATION_FIELDS: dict[str, Any] = {
+    "file": {"type": "string", "format": "binary"},
+    "model": {"type": "string", "example": "whisper-1"},
+    "prompt": {"type": "string"},
+    "response_format": {"type": "string", "enum": list(RESPONSE_FORMATS)},
+    "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+}
+_TRANSCRIPTION_FIELDS: dict[str, Any] = _TRANSLATION_FIELDS | {
+    "language": {"type": "string", "example": "en"},
+    "timestamp_granularities[]": {
+        "type": "array",
+        "items": {"type": "string", "enum": list(GRANULARITIES)},
+    },
+    "stream": {"type": "boolean"},
+    "chunking_strategy": {"type": "string", "enum": ["auto"]},
+    "keywords[]": {"type": "array", "items": {"type": "string"}},
+    "languages[]": {"type": "array", "items": {"type": "string"}, "maxItems": 1},
+}
+
+
+def _body(fields: dict[str, Any]) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": fields,
+        "required": ["file"],
+        "additionalProperties": False,
+    }
+    return {
+        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    }
+
+
+@router.post(
+    "/transcriptions",
+    response_class=Response,
+    responses=_ANSWERS,
+    openapi_extra=_body(_TRANSCRIPTION_FIELDS),
+)
+async def create_transcription(request: Request, context: Context, caller: Submitter) -> Response:
+    """Transcribe a file and answer when it is done, or as it goes with `stream=true`."""
+    return await _serve(request, context, caller, TaskKind.TRANSCRIBE)
+
+
+@router.post(
+    "/translations",
+    response_class=Response,
+    responses=_ANSWERS,
+    openapi_extra=_body(_TRANSLATION_FIELDS),
+)
+async def create_translation(request: Request, context: Context, caller: Submitter) -> Response:
+    """Translate a file into English."""
+    return await _serve(request, context, caller, TaskKind.TRANSLATE)
+
+
+async def _serve(request: Request, context: ApiContext, caller: Caller, task: TaskKind) -> Response:
+    def parse(fields: Fields) -> AudioRequest:
+        return parse_audio_request(context.settings, task, fields)
+
+    fields, upload = await receive_form(request, context, check=parse)
+    wanted = parse(fields)
+    accept = partial(accept_upload, context, caller.key_id, upload, wanted.submission, now=now())
+    job_id = (await in_thread(context.upload_threads, accept)).id
+    outcome = await wait(context, request, job_id, until_end=not wanted.is_stream)
+    if outcome is Outcome.STARTED:
+        return EventStream(_frames(context, caller.key_id, job_id))
+    if outcome is not Outcome.ENDED:
+        await give_up(context, caller.key_id, job_id)
+        raise ServiceUnavailable("The service is too busy to answer in time; try again later.")
+    result = partial(get_result, context, caller.key_id, job_id)
+    transcript = await anyio.to_thread.run_sync(result)
+    if wanted.is_stream:
+        return EventStream(_frames(context, caller.key_id, job_id))
+    return render_answer(transcript, wanted)
+
+
+async def _frames(context: ApiContext, key_id: UUID, job_id: UUID) -> AsyncGenerator[bytes]:
+    """Yield OpenAI's events for the job's; leaving early, for whatever reason, cancels the job."""
+    writer = DeltaWriter()
+    has_ended = False
+    try:
+        with anyio.move_on_after(context.settings.sync_total_s):
+            async with aclosing(follow(context, job_id)) as events:
+                async for event in events:
+                    if event is None:
+                        yield HEARTBEAT
+                        continue
+                    data = json.loads(event.body)["data"]
+                    for told in _translate(writer, event.type, data):
+                        yield frame(dump(told), event=told["type"])
+            has_ended = True
+        if has_ended:
+            result = partial(get_result, context, key_id, job_id)
+            for told in writer.on_end(await anyio.to_thread.run_sync(result)):
+                yield frame(dump(told), event=told["type"])
+        else:
+            raise ServiceUnavailable("The job did not end in time; it was cancelled.")
+    except ScriptoriumError as exc:
+        yield frame(dump(problems.openai_body(problems.describe(exc))), event="error")
+    finally:
+        if not has_ended:
+            await give_up(context, key_id, job_id)
+
+
+def _translate(
+    writer: DeltaWriter, event_type: EventType, data: dict[str, Any]
+) -> list[dict[str, Any]]:
+    if event_type is EventType.TEXT_DELTA:
+        return writer.on_delta(data["delta"])
+    if event_type is EventType.SEGMENT:
+        return writer.on_segment(data)
+    return []
