@@ -3,7 +3,7 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +19,13 @@ class RunningStack:
     Attributes:
         kind: "up" or "transcribe".
         url: Where its API answers, from this machine.
+        revisions: Revision of each served checkpoint by name.
     """
 
     pid: int
     kind: str
     url: str
+    revisions: Mapping[str, str]
 
 
 def make_private(folder: Path) -> None:

@@ -63,7 +63,7 @@ def _find_local(uow: UnitOfWork, path: Path) -> str | None:
     if secret is None:
         return None
     try:
-        authenticate(uow, secret, now=datetime.now(UTC))
+        authenticate(uow.session, secret)
     except Unauthenticated:
         return None
     return secret

@@ -74,6 +74,67 @@ def up(
 
 
 @app.command()
+def transcribe(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Files, folders or glob patterns.")
+    ],
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[=HUB_ID_OR_FOLDER]", help="Checkpoint to use."),
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Code, `auto` or `multi` (each window its own).")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="transcribe, or translate to English.")] = None,
+    timestamps: Annotated[
+        str | None, typer.Option(help="segment, word or none (word times go into json).")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(help="Names and terms to expect.")] = None,
+    formats: Annotated[str, typer.Option("--format", help="Of txt,srt,vtt,json,tsv.")] = "txt",
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Mirror the folders there.", show_default="beside media"),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files of others as well.")
+    ] = False,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="Use a server elsewhere.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(envvar="SCRIPTORIUM_API_KEY", help="API key for --server."),
+    ] = None,
+    data: Data = None,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="One JSON object a file on stdout.")
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Transcribe recordings; files that are done are skipped, interrupted runs go on."""
+    from cli import transcribe as command
+
+    request = command.Request(
+        paths=paths,
+        model=model,
+        language=language,
+        task=task,
+        timestamps=timestamps,
+        prompt=prompt,
+        formats=formats,
+        output=output,
+        overwrite=overwrite,
+        server=server,
+        key=key,
+        data=data,
+        as_jsonl=jsonl,
+        is_verbose=verbose,
+    )
+    raise typer.Exit(command.run(request))
+
+
+@app.command()
 def api(
     *,
     host: Host = "127.0.0.1",

@@ -13,17 +13,15 @@ def run_api(*, host: str, port: int, fd: int | None) -> None:
         fd: A bound socket inherited from the supervisor, which then also decided who may reach it.
     """
     import uvicorn
-    from api.main import create_app
 
-    from core.logging import configure_logging
+    from api.main import create_app
 
     settings = load_settings()
     if fd is None:
         check_exposure(host, is_auth_on=settings.auth)
-    configure_logging(settings.log_level, settings.log_format)
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(settings),
+            create_app(),
             host=host,
             port=port,
             log_config=None,

@@ -32,16 +32,25 @@ _READY_S = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedCheckpoint:
+    """A checkpoint that the stack serves, as `scriptorium models fetch --json` tells."""
+
+    name: str
+    adapter: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """A running Scriptorium.
 
     Attributes:
-        url: Where the API answers, from this machine.
+        running: Where it answers and what it serves.
         local_key: The key of this data directory, for `scriptorium transcribe`.
         first_key: A key for people, made because there was none yet; else None.
     """
 
-    url: str
+    running: RunningStack
     local_key: str
     first_key: str | None
     supervisor: Supervisor
@@ -83,14 +92,17 @@ def running_stack(
         stop.at_once = supervisor.kill
         cleanup.callback(supervisor.stop)
         cleanup.callback(listener.close)  # before the children end: refuse, rather than hang
-        with _looking_up_adapters(settings, stop) as adapters_of:
+        with _looking_up_models(settings, stop) as wait_models:
             settings = _with_redis(settings, supervisor, cleanup, stop)
             _migrate(settings)
             keys = local_keys.ensure_keys(settings, is_first_wanted=kind == UP and settings.auth)
-            adapters = adapters_of()
+            served = wait_models()
         url = _url(listener)
         specs = processes.plan_processes(
-            settings, adapters=adapters, workers=workers, listen_fd=listener.fileno()
+            settings,
+            adapters=sorted({model.adapter for model in served}),
+            workers=workers,
+            listen_fd=listener.fileno(),
         )
         for spec in specs:
             supervisor.start(spec)
@@ -98,12 +110,13 @@ def running_stack(
             settings, url, {s.name for s in specs if s.stage == processes.WORK}, supervisor, stop
         )
         supervisor.settle()
-        cleanup.enter_context(
-            data_dir.announced(
-                settings.data_path, RunningStack(pid=os.getpid(), kind=kind, url=url)
-            )
+        running = RunningStack(
+            pid=os.getpid(), kind=kind, url=url, revisions={m.name: m.revision for m in served}
         )
-        yield Stack(url=url, local_key=keys.local, first_key=keys.first, supervisor=supervisor)
+        cleanup.enter_context(data_dir.announced(settings.data_path, running))
+        yield Stack(
+            running=running, local_key=keys.local, first_key=keys.first, supervisor=supervisor
+        )
 
 
 @contextmanager
@@ -169,7 +182,9 @@ def _migrate(settings: Settings) -> None:
 
 
 @contextmanager
-def _looking_up_adapters(settings: Settings, stop: StopSignal) -> Iterator[Callable[[], list[str]]]:
+def _looking_up_models(
+    settings: Settings, stop: StopSignal
+) -> Iterator[Callable[[], list[ServedCheckpoint]]]:
     """Fetch missing checkpoints in a child, meanwhile; provide a call that waits for the answer.
 
     A child, because it can be stopped in the middle of a download.
@@ -185,7 +200,7 @@ def _looking_up_adapters(settings: Settings, stop: StopSignal) -> Iterator[Calla
         start_new_session=True,
     )
 
-    def adapters() -> list[str]:
+    def wait_models() -> list[ServedCheckpoint]:
         out = b""
         while True:
             stop.check()
@@ -196,11 +211,14 @@ def _looking_up_adapters(settings: Settings, stop: StopSignal) -> Iterator[Calla
                 continue
         if process.returncode != 0:
             raise ServiceUnavailable("The checkpoints are not there; see the message above.")
-        return sorted({entry["adapter"] for entry in json.loads(out)})
+        return [
+            ServedCheckpoint(name=m["name"], adapter=m["adapter"], revision=m["revision"])
+            for m in json.loads(out)
+        ]
 
     with process:
         try:
-            yield adapters
+            yield wait_models
         finally:
             process.kill()
 

@@ -60,7 +60,8 @@ def report(child: str, line: str) -> None:
 
 
 def _greet(stack: Stack, settings: Settings) -> None:
-    print(f"Scriptorium is ready at {stack.url}", flush=True)
+    url = stack.running.url
+    print(f"Scriptorium is ready at {url}", flush=True)
     if not settings.auth:
         print("No key is needed: everybody on this machine may use it.", flush=True)
         key = ""
@@ -71,9 +72,9 @@ def _greet(stack: Stack, settings: Settings) -> None:
         print("API keys exist already. Another one: scriptorium keys create NAME", flush=True)
         key = ' -H "Authorization: Bearer $KEY"'
     print(
-        f"\n  curl{key} -F file=@recording.mp3 {stack.url}/v1/jobs\n"
+        f"\n  curl{key} -F file=@recording.mp3 {url}/v1/jobs\n"
         "  scriptorium transcribe FOLDER     (in another terminal; uses this server)\n"
-        f"  {stack.url}/                  the page;  {stack.url}/docs  the API\n\n"
+        f"  {url}/                  the page;  {url}/docs  the API\n\n"
         "Ctrl-C ends all of it.",
         flush=True,
     )

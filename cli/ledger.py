@@ -1,0 +1,160 @@
+"""What `scriptorium transcribe` has done, so that a run that was interrupted goes on.
+
+Kept as SQLite in the data directory rather than beside the recordings: those may lie where nobody
+may write, and people's folders are not ours to litter. Paths are stored as the bytes of the file
+system: not every file name is text.
+"""
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from cli.sources import Source
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS files (
+    source BLOB NOT NULL,
+    fingerprint TEXT NOT NULL,
+    size_bytes INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('submitting', 'submitted', 'done', 'failed')),
+    job_id TEXT,
+    PRIMARY KEY (source, fingerprint)
+);
+CREATE TABLE IF NOT EXISTS outputs (
+    path BLOB PRIMARY KEY,
+    source BLOB NOT NULL,
+    fingerprint TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS outputs_by_file ON outputs (source, fingerprint);
+"""
+_BUSY_S = 30.0
+
+
+class State(StrEnum):
+    """How far a file has come.
+
+    `submitting` is written before the upload: should we die before the answer, the job is found by
+    its reference. `failed` files are tried again by the next run.
+    """
+
+    SUBMITTING = "submitting"
+    SUBMITTED = "submitted"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What is known of a file under one set of settings.
+
+    Attributes:
+        outputs: Transcripts written for it.
+    """
+
+    state: State
+    job_id: str | None
+    outputs: tuple[Path, ...]
+
+
+class Ledger:
+    """One writer thread a process; several processes may share the file.
+
+    A fingerprint stands for everything that changes the transcripts: server, model and revision,
+    options, formats, place.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def find(self, source: Source, fingerprint: str) -> Entry | None:
+        """Return the entry, unless there is none or the file has changed since."""
+        row = self._connection.execute(
+            "SELECT state, job_id FROM files WHERE source = ? AND fingerprint = ?"
+            " AND size_bytes = ? AND mtime_ns = ?",
+            (_blob(source.path), fingerprint, source.size_bytes, source.mtime_ns),
+        ).fetchone()
+        if row is None:
+            return None
+        outputs = self._connection.execute(
+            "SELECT path FROM outputs WHERE source = ? AND fingerprint = ? ORDER BY path",
+            (_blob(source.path), fingerprint),
+        )
+        return Entry(
+            state=State(row[0]),
+            job_id=row[1],
+            outputs=tuple(Path(os.fsdecode(path)) for (path,) in outputs),
+        )
+
+    def is_done(self, source: Source, fingerprint: str) -> bool:
+        """Whether the file was transcribed under these settings and its transcripts still exist."""
+        entry = self.find(source, fingerprint)
+        return (
+            entry is not None
+            and entry.state is State.DONE
+            and bool(entry.outputs)
+            and all(path.is_file() for path in entry.outputs)
+        )
+
+    def is_ours(self, output: Path, source: Source) -> bool:
+        """Whether Scriptorium wrote this transcript, and for this very source."""
+        found = self._connection.execute(
+            "SELECT 1 FROM outputs WHERE path = ? AND source = ?",
+            (_blob(output), _blob(source.path)),
+        ).fetchone()
+        return found is not None
+
+    def record(
+        self,
+        source: Source,
+        fingerprint: str,
+        state: State,
+        *,
+        job_id: str | None = None,
+        outputs: Iterable[Path] = (),
+    ) -> None:
+        """Set the entry; durable when this returns."""
+        with self._connection:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    _blob(source.path),
+                    fingerprint,
+                    source.size_bytes,
+                    source.mtime_ns,
+                    state,
+                    job_id,
+                ),
+            )
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO outputs VALUES (?, ?, ?)",
+                [(_blob(path), _blob(source.path), fingerprint) for path in outputs],
+            )
+
+
+@contextmanager
+def open_ledger(path: Path) -> Iterator[Ledger]:
+    """Open the ledger, creating it the first time."""
+    connection = sqlite3.connect(path, timeout=_BUSY_S)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.executescript(_SCHEMA)
+        yield Ledger(connection)
+    finally:
+        connection.close()
+
+
+def fingerprint_of(settings: dict[str, object]) -> str:
+    """Return a short name of a set of settings."""
+    text = json.dumps(settings, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _blob(path: Path) -> bytes:
+    return os.fsencode(path)
