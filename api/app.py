@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
 
-from api import openapi, problems
+from api import idempotency, openapi, problems
 from api.context import ApiContext
 from api.middleware import RequestContext
 from api.openai import models as openai_models
 from api.openai import transcriptions as openai_transcriptions
-from api.routes import events, health, jobs, page, transcripts
+from api.routes import events, health, jobs, page, transcripts, webhooks
 
 TITLE = "Scriptorium"
 VERSION = "0.1.0"
@@ -43,8 +43,18 @@ def create_app(context: ApiContext) -> FastAPI:
     )
     app.state.context = context
     problems.install_handlers(app)
+    idempotency.install(app)
     app.add_middleware(RequestContext, metrics=context.metrics)
-    for module in (jobs, transcripts, events, openai_transcriptions, openai_models, health, page):
+    for module in (
+        jobs,
+        transcripts,
+        events,
+        webhooks,
+        openai_transcriptions,
+        openai_models,
+        health,
+        page,
+    ):
         app.include_router(module.router)
     openapi.install(app)
     return app

@@ -26,12 +26,13 @@ def create_app() -> FastAPI:
 
 def make_context(settings: Settings) -> ApiContext:
     """Return the real services behind `settings`; none of them is asked anything yet."""
+    queue = CeleryQueue(make_celery(settings.redis))
     return ApiContext(
         settings=settings,
         sessions=make_sessions(make_engine(settings.database, pool_size=POOL_SIZE)),
         storage=open_storage(settings.storage, s3_endpoint_url=settings.s3_endpoint_url),
-        queue=CeleryQueue(make_celery(settings.redis)),
-        publisher=RedisPublisher(connect_redis(settings.redis)),
+        queue=queue,
+        publisher=RedisPublisher(connect_redis(settings.redis), queue),
         hub=EventHub(settings.redis),
         metrics=Metrics(),
     )

@@ -12,11 +12,12 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from api.context import ApiContext
+from api.idempotency import create_once
 from api.uploads import Upload
 from core.audio.media import DecodeLimits
 from core.audio.probe import probe
 from core.checkpoints import get_model
-from core.db import unit_of_work
+from core.db import UnitOfWork, unit_of_work
 from core.errors import (
     InvalidOption,
     MediaGone,
@@ -28,6 +29,7 @@ from core.outbound import check_url
 from core.settings import Settings
 from core.signing import check_secret
 from core.storage.keys import check_key
+from lifecycle.idempotency import Once
 from lifecycle.jobs import submit_job
 from lifecycle.views import JobView
 from models import Job, Media
@@ -128,12 +130,19 @@ def check_text(value: object, *, param: str) -> None:
 
 
 def accept_upload(
-    context: ApiContext, key_id: UUID, upload: Upload, submission: Submission, *, now: datetime
+    context: ApiContext,
+    key_id: UUID,
+    upload: Upload,
+    submission: Submission,
+    *,
+    now: datetime,
+    once: Once | None = None,
 ) -> JobView:
     """Probe the stored upload and record its job; blocks. Nothing is left behind if it fails.
 
     Raises:
         MediaError: The file cannot be transcribed.
+        AlreadyAnswered, IdempotencyMismatch: See `api.idempotency.create_once`.
     """
     media = Media(
         id=upload.media_id,
@@ -148,7 +157,7 @@ def accept_upload(
     try:
         with context.storage.local_path(upload.key) as path:
             probe(path, DecodeLimits.from_settings(context.settings))
-        view = _record(context, key_id, media, submission, now=now)
+        view = _record(context, key_id, media, submission, now=now, once=once)
     except DBAPIError:
         # Nobody knows whether a failed COMMIT committed. The sweeper removes an object that no
         # row names; a row without its object would be a lost job.
@@ -163,7 +172,13 @@ def accept_upload(
 
 
 def accept_key(
-    context: ApiContext, key_id: UUID, media_key: object, submission: Submission, *, now: datetime
+    context: ApiContext,
+    key_id: UUID,
+    media_key: object,
+    submission: Submission,
+    *,
+    now: datetime,
+    once: Once | None = None,
 ) -> JobView:
     """Record a job for an object that the caller has put into the service's storage; blocks.
 
@@ -194,31 +209,57 @@ def accept_key(
         size_bytes=info.size_bytes,
         created_at=now,
     )
-    return _record(context, key_id, media, submission, now=now)
+    return _record(context, key_id, media, submission, now=now, once=once)
 
 
 def _record(
-    context: ApiContext, key_id: UUID, media: Media, submission: Submission, *, now: datetime
+    context: ApiContext,
+    key_id: UUID,
+    media: Media,
+    submission: Submission,
+    *,
+    now: datetime,
+    once: Once | None,
 ) -> JobView:
     with unit_of_work(context.sessions) as uow:
-        job: Job = submit_job(
-            uow,
-            context.queue,
-            context.publisher,
-            key_id=key_id,
-            media=media,
-            model=submission.model,
-            options=submission.options,
-            priority=submission.priority,
-            reference=submission.reference,
-            metadata=submission.metadata,
-            delete_at=None if submission.delete_after is None else now + submission.delete_after,
-            now=now,
+
+        def make() -> tuple[UUID, JobView]:
+            view = _submit(uow, context, key_id, media, submission, now=now)
+            return view.id, view
+
+        view = create_once(
+            uow, once, make, status=202, location=lambda job_id: f"/v1/jobs/{job_id}"
         )
-        job.webhook_url = submission.webhook_url
-        job.webhook_secret = submission.webhook_secret
-        uow.session.flush()
-    log.info("job.accepted", job_id=str(job.id), size_bytes=media.size_bytes)
+    log.info("job.accepted", job_id=str(view.id), size_bytes=media.size_bytes)
+    return view
+
+
+def _submit(
+    uow: UnitOfWork,
+    context: ApiContext,
+    key_id: UUID,
+    media: Media,
+    submission: Submission,
+    *,
+    now: datetime,
+) -> JobView:
+    job: Job = submit_job(
+        uow,
+        context.queue,
+        context.publisher,
+        key_id=key_id,
+        media=media,
+        model=submission.model,
+        options=submission.options,
+        priority=submission.priority,
+        reference=submission.reference,
+        metadata=submission.metadata,
+        delete_at=None if submission.delete_after is None else now + submission.delete_after,
+        now=now,
+    )
+    job.webhook_url = submission.webhook_url
+    job.webhook_secret = submission.webhook_secret
+    uow.session.flush()
     return JobView.of(job)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.orm import joinedload
 
 from api.cursors import as_utc, decode_cursor, encode_cursor, parse_id
 from api.deps import Context, JobId, Reader, Reading, Submitter, Uow, now
+from api.idempotency import IdempotencyKey, parse_once
 from api.openapi import job_body
 from api.schemas import JobList
 from api.submissions import (
@@ -38,23 +39,31 @@ MAX_JSON_BYTES = 1 << 20
     openapi_extra={"requestBody": job_body()},
 )
 async def create_job(
-    request: Request, response: Response, context: Context, caller: Submitter
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Accept a recording: a form with a `file`, or JSON that names a `media_key`."""
     key_id = caller.key_id
+    once_for = partial(parse_once, request, caller, idempotency_key)
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "application/json":
         raw = read_json_object(await read_body(request, max_bytes=MAX_JSON_BYTES))
+        once = once_for(raw)
         media_key = take_media_key(raw)
         submission = parse_submission(context.settings, raw)
-        accept = partial(accept_key, context, key_id, media_key, submission, now=now())
+        accept = partial(accept_key, context, key_id, media_key, submission, once=once, now=now())
     else:
 
         def parse(fields: Fields) -> Submission:
             return parse_submission(context.settings, parse_fields(fields))
 
         fields, upload = await receive_form(request, context, check=parse)
-        accept = partial(accept_upload, context, key_id, upload, parse(fields), now=now())
+        once = once_for({"fields": sorted(fields), "sha256": upload.sha256})
+        submission = parse(fields)
+        accept = partial(accept_upload, context, key_id, upload, submission, once=once, now=now())
     view = await in_thread(context.upload_threads, accept)
     response.headers["Location"] = f"/v1/jobs/{view.id}"
     return view
