@@ -143,7 +143,7 @@ class _Sink:
         await in_thread(self._context.upload_threads, partial(self._write_block, block))
 
     def _write_block(self, block: bytes) -> None:
-        _check_room(self._context.settings)
+        check_room(self._context.settings)
         self._digest.update(block)
         self._writer.write(block)
 
@@ -162,14 +162,14 @@ async def in_thread(limiter: CapacityLimiter, function: Callable[[], T]) -> T:
 async def _open_sink(context: ApiContext, start: FileStart) -> AsyncIterator[_Sink]:
     media_id = new_id()
     content_type = start.content_type or "application/octet-stream"
-    _check_room(context.settings)
+    check_room(context.settings)
     opening = context.storage.writer(media_key(media_id), content_type=content_type)
-    async with _in_threads(context.upload_threads, opening) as writer:
+    async with in_threads(context.upload_threads, opening) as writer:
         yield _Sink(context, writer, start, media_id)
 
 
 @asynccontextmanager
-async def _in_threads(
+async def in_threads(
     limiter: CapacityLimiter, manager: AbstractContextManager[T]
 ) -> AsyncIterator[T]:
     """Enter and leave a blocking context manager in threads.
@@ -195,7 +195,7 @@ def _check_declared_length(request: Request, settings: Settings) -> None:
         raise MediaTooLarge(f"The file exceeds {settings.max_upload_bytes} bytes.")
 
 
-def _check_room(settings: Settings) -> None:
+def check_room(settings: Settings) -> None:
     parts = urlsplit(settings.storage)
     if parts.scheme == "file":
         check_free(Path(unquote(parts.path)), settings.min_free_bytes)

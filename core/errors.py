@@ -12,6 +12,7 @@
       - MediaTooLarge
       - MediaTooLong
       - MediaGone            the object vanished before a worker opened it
+      - MediaUnreachable     `media_url` cannot be fetched, and trying again cannot help
   x Unauthenticated
   x Forbidden
   x NotFound
@@ -22,10 +23,12 @@
     + LeaseLost
     + TranscriptNotReady
     + IdempotencyMismatch
+    + UploadIncomplete       parts of an upload are missing
     + AlreadyRunning         another process owns this data directory
   x LimitExceeded            too much, too fast; `retry_after_s` says when to come back
   x Transient                the same call may succeed later
     + StorageUnavailable
+    + SourceUnavailable      the server behind a `media_url` does not answer now
     + ServiceUnavailable
     + DeviceOutOfMemory
   x AdapterFailure           the model broke its contract for a window
@@ -36,6 +39,7 @@
 Errors carry no HTTP status: workers raise them too. `api.problems` maps them.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
@@ -116,6 +120,11 @@ class MediaGone(MediaError):
     title = "The media no longer exists in storage"
 
 
+class MediaUnreachable(MediaError):
+    code = "media_unreachable"
+    title = "The media_url cannot be fetched"
+
+
 class Unauthenticated(ScriptoriumError):
     code = "unauthenticated"
     title = "A valid API key is needed"
@@ -166,20 +175,33 @@ class IdempotencyMismatch(Conflict):
     title = "This Idempotency-Key was used with another request"
 
 
+class UploadIncomplete(Conflict):
+    code = "upload_incomplete"
+    title = "Parts of the upload are missing"
+
+
 class AlreadyRunning(Conflict):
     code = "already_running"
     title = "Another process uses this data directory"
 
 
 class LimitExceeded(ScriptoriumError):
-    """Attributes: retry_after_s: Whole seconds after which the same request may pass."""
+    """A limit of a key, or of the service.
+
+    Attributes:
+        retry_after_s: Whole seconds after which the same request may pass.
+        numbers: What goes into `X-RateLimit-…` headers, e.g. {"limit-requests": 60}.
+    """
 
     code = "limit_exceeded"
     title = "A limit of this key or of the service is reached"
 
-    def __init__(self, message: str, *, retry_after_s: int) -> None:
+    def __init__(
+        self, message: str, *, retry_after_s: int, numbers: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.numbers = dict(numbers or {})
 
 
 class Transient(ScriptoriumError):
@@ -190,6 +212,11 @@ class Transient(ScriptoriumError):
 class StorageUnavailable(Transient):
     code = "storage_unavailable"
     title = "The storage does not answer"
+
+
+class SourceUnavailable(Transient):
+    code = "media_source_unavailable"
+    title = "The server of the media_url does not answer"
 
 
 class ServiceUnavailable(Transient):

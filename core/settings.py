@@ -94,6 +94,21 @@ class Settings(BaseSettings):
         default=590.0, gt=0, description="Longest an OpenAI-style request runs in all."
     )
 
+    fetch_timeout_s: PositiveInt = Field(
+        default=3600, description="Longest time fetching a media_url may take, in total."
+    )
+    limit_requests_per_min: int = Field(
+        default=0, ge=0, description="Requests of a key in a minute; 0: no limit."
+    )
+    limit_active_jobs: int = Field(
+        default=0, ge=0, description="Jobs of a key that have not ended; 0: no limit."
+    )
+    limit_queued_audio_s: int = Field(
+        default=0, ge=0, description="Audio of a key in jobs that have not ended; 0: no limit."
+    )
+    delete_after_s: int = Field(
+        default=0, ge=0, description="When jobs that ask for nothing else are deleted; 0: never."
+    )
     webhook_allow_private: bool = Field(
         default=False, description="Let webhooks and media_url reach private addresses."
     )

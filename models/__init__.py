@@ -8,6 +8,7 @@ from models.idempotency import IdempotentAnswer
 from models.job import TRANSITIONS, Job, JobStage, JobStatus
 from models.media import Media
 from models.segment import Segment
+from models.upload import Upload
 from models.webhook import WebhookEndpoint
 from models.window import WINDOW_TRANSITIONS, Window, WindowStatus
 
@@ -28,6 +29,7 @@ __all__ = [
     "JobStatus",
     "Media",
     "Segment",
+    "Upload",
     "WebhookEndpoint",
     "Window",
     "WindowStatus",

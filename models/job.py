@@ -67,6 +67,7 @@ class Job(Base):
         language: Settled language; None until known (or nobody speaks, or `multi`).
         prepared_at: When all windows were known; until then `windows_total` grows.
         duration_ms: Length of the media from decoded samples; None until prepared.
+        estimated_ms: Length as the file's header claims it; for limits and estimates only.
         coverage: What was heard, skipped and lost: see `workers.finish`.
         streamed_until_ms: Segments that start before this were sent as events; the cursor that
             makes each of them an event exactly once.
@@ -100,7 +101,7 @@ class Job(Base):
         ),
         CheckConstraint("windows_done <= windows_total", name="windows_done_le_total"),
         Index("ix_jobs_key_id_created_at_id", "key_id", "created_at", "id"),
-        Index("ix_jobs_status_stage", "status", "stage"),
+        Index("ix_jobs_status_stage_priority_id", "status", "stage", "priority", "id"),
         Index("ix_jobs_key_id_reference", "key_id", "reference"),
         Index("ix_jobs_delete_at", "delete_at"),
         Index("ix_jobs_batch_id_status", "batch_id", "status"),
@@ -126,6 +127,7 @@ class Job(Base):
 
     language: Mapped[str | None] = mapped_column(String(8))
     duration_ms: Mapped[int | None]
+    estimated_ms: Mapped[int | None]
     windows_done: Mapped[int] = mapped_column(default=0)
     windows_total: Mapped[int] = mapped_column(default=0)
     audio_ms_done: Mapped[int] = mapped_column(default=0)

@@ -33,6 +33,47 @@ class ObjectWriter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartInfo:
+    """One part of a multipart upload that has arrived.
+
+    Attributes:
+        tag: What the server wants to be told again when the parts are joined.
+    """
+
+    number: int
+    size_bytes: int
+    tag: str
+
+
+class DirectUploads(Protocol):
+    """Uploads that clients send to the storage themselves, over URLs signed here."""
+
+    def presign_put(self, key: str, *, content_type: str, expires_s: int) -> str:
+        """Return a URL that takes the whole object in one PUT with that Content-Type."""
+        ...
+
+    def start(self, key: str, *, content_type: str) -> str:
+        """Begin an upload in parts; return the token that names it."""
+        ...
+
+    def presign_part(self, key: str, token: str, number: int, *, expires_s: int) -> str:
+        """Return a URL that takes one part, from 1; sending it again replaces it."""
+        ...
+
+    def parts(self, key: str, token: str) -> list[PartInfo]:
+        """Return the parts that have arrived, in order; none once joined or aborted."""
+        ...
+
+    def complete(self, key: str, token: str, parts: list[PartInfo]) -> None:
+        """Join the parts to the object."""
+        ...
+
+    def abort(self, key: str, token: str) -> None:
+        """Forget the parts; nothing happens when there are none."""
+        ...
+
+
 class Storage(Protocol):
     """Objects by key.
 
@@ -76,6 +117,10 @@ class Storage(Protocol):
 
     def presign_get(self, key: str, *, expires_s: int, filename: str | None = None) -> str | None:
         """Return a URL that reads the object without credentials, or None if none can be made."""
+        ...
+
+    def direct(self) -> DirectUploads | None:
+        """Return how clients upload without this process, or None if they cannot."""
         ...
 
     def remove_leftovers(self) -> int:

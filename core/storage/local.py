@@ -132,6 +132,9 @@ class LocalStorage:
         check_key(key)
         return None
 
+    def direct(self) -> None:
+        """See `Storage`: a folder takes nothing from strangers."""
+
     def remove_leftovers(self) -> int:
         """See `Storage`."""
         with _translated():

@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 from core.errors import MediaGone, StorageUnavailable
 from core.storage.base import BLOCK_BYTES, ObjectInfo
 from core.storage.keys import check_key, check_prefix
+from core.storage.s3_direct import S3Direct
 from core.storage.s3_errors import error_code, translated
 from core.storage.s3_writer import S3Writer
 from core.storage.scratch import Scratch
@@ -154,6 +155,10 @@ class S3Storage:
             return self._client.generate_presigned_url(
                 "get_object", Params=params, ExpiresIn=expires_s
             )
+
+    def direct(self) -> S3Direct:
+        """See `Storage`."""
+        return S3Direct(self._client, bucket=self._bucket, prefix=self._prefix)
 
     def remove_leftovers(self) -> int:
         """See `Storage`; uploads begun more than a day ago, and downloads of dead processes."""
