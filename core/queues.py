@@ -6,6 +6,7 @@ from uuid import UUID
 import structlog
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 log = structlog.get_logger(__name__)
 
@@ -13,8 +14,17 @@ PREPARE = "workers.tasks.prepare"
 RECOGNISE = "workers.tasks.recognise"
 FINISH = "workers.tasks.finish"
 SWEEP = "workers.tasks.sweep"
+TIDY = "workers.tasks.tidy"
 DELIVER = "workers.tasks.deliver"
 EXPAND = "workers.tasks.expand"
+
+PRIORITY_STEP = 3
+LOWEST_PRIORITY = 9
+"""Redis queues know the priorities 0 to 9, of which kombu tells 0, 3, 6 and 9 apart; ours (0, 10,
+20 …) become 0, 3, 6 ….
+
+Source: kombu 5.7, transport/redis.py, `PRIORITY_STEPS`.
+"""
 
 MEDIA_QUEUE = "media"
 DELIVERY_QUEUE = "delivery"
@@ -37,7 +47,7 @@ class JobQueue(Protocol):
         ...
 
     def wake(self, adapter: str, *, count: int = 1) -> None:
-        """Say `count` times that there are windows for `adapter`."""
+        """Say that there are windows for `adapter`, so that up to `count` workers hear it."""
         ...
 
     def finish(self, job_id: UUID) -> None:
@@ -64,9 +74,10 @@ class CeleryQueue:
         self._send(PREPARE, MEDIA_QUEUE, str(job_id), priority=priority)
 
     def wake(self, adapter: str, *, count: int = 1) -> None:
-        """See `JobQueue`."""
-        for _ in range(count):
-            self._send(RECOGNISE, asr_queue(adapter), adapter)
+        """See `JobQueue`; messages that already wait count, so the queue never grows past that."""
+        queue = asr_queue(adapter)
+        for _ in range(count - self.depth(queue)):
+            self._send(RECOGNISE, queue, adapter)
 
     def finish(self, job_id: UUID) -> None:
         """See `JobQueue`."""
@@ -80,10 +91,24 @@ class CeleryQueue:
         """See `JobQueue`."""
         self._send(EXPAND, MAINTENANCE_QUEUE, str(batch_id))
 
+    def depth(self, queue: str) -> int:
+        """Return how many messages wait in `queue`; 0 if the broker does not answer."""
+        try:
+            with self._app.pool.acquire(block=True) as connection:
+                return int(connection.default_channel._size(queue))  # noqa: SLF001 - kombu's sum over priorities
+        except (OperationalError, RedisError, OSError) as exc:
+            log.warning("broker.silent", queue=queue, error=str(exc))
+            return 0
+
     def _send(self, task: str, queue: str, *args: str, priority: int = 0) -> None:
         try:
             self._app.send_task(
-                task, args=args, queue=queue, priority=priority, ignore_result=True, retry=False
+                task,
+                args=args,
+                queue=queue,
+                priority=min(priority // PRIORITY_STEP, LOWEST_PRIORITY),
+                ignore_result=True,
+                retry=False,
             )
         except (OperationalError, OSError) as exc:
             log.warning("message.dropped", task=task, queue=queue, error=str(exc))

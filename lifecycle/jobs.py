@@ -192,7 +192,7 @@ def purge_job(
     uow.session.execute(delete(Job).where(Job.id == job.id))  # its rows go by ON DELETE CASCADE
     uow.session.expunge(job)
     forget_deliveries(uow.session, [job.id], keep_unsent=keep_unsent_deliveries)
-    uow.after_commit(partial(delete_windows_objects, storage, job.id))
+    delete_windows_objects_later(uow, storage, job.id)
     if job.transcript_key is not None:
         uow.after_commit(partial(delete_object, storage, job.transcript_key))
     is_shared = uow.session.scalar(select(Job.id).where(Job.media_id == media.id).limit(1))
@@ -202,13 +202,18 @@ def purge_job(
             uow.after_commit(partial(delete_object, storage, media.storage_key))
 
 
+def delete_windows_objects_later(uow: UnitOfWork, storage: Storage, job_id: UUID) -> None:
+    """Delete the audio of all windows of a job once the transaction is durable."""
+    uow.after_commit(partial(delete_windows_objects, storage, job_id))
+
+
 def delete_object(storage: Storage, key: str) -> None:
-    """Delete an object as an after-commit effect: a failure is logged and left to the sweeper."""
+    """Delete an object; what cannot be deleted now is logged and left to the sweeper."""
     _quietly(partial(storage.delete, key), key)
 
 
 def delete_windows_objects(storage: Storage, job_id: UUID) -> None:
-    """Delete the audio of all windows of a job, as an after-commit effect."""
+    """Delete the audio of all windows of a job; what cannot be deleted is left to the sweeper."""
     prefix = windows_prefix(job_id)
 
     def delete_all() -> None:

@@ -18,7 +18,7 @@ from lifecycle.jobs import count_done_windows, lock_owned_job, window_audio_ms
 from lifecycle.progress import describe_update
 from lifecycle.stages import enter_finish_if_recognised
 from lifecycle.streaming import stream_segments
-from models import Job, JobStage, Window, WindowStatus
+from models import Job, JobStage, Media, Window, WindowStatus
 
 MAX_WAKE_UPS = 4
 """Messages sent at once for one adapter: more engines than that are woken by each other."""
@@ -132,6 +132,7 @@ def finish_preparation(
     claim: Preparation,
     *,
     duration_ms: int,
+    media_size_bytes: int,
     coverage: dict[str, Any],
     warnings: Sequence[str],
     wake_ups: int,
@@ -148,10 +149,34 @@ def finish_preparation(
     job.coverage = coverage
     job.warnings = list(dict.fromkeys([*job.warnings, *warnings]))
     job.prepared_at = now
-    enter_recognition(uow, publisher, queue, job, wake_ups=wake_ups, now=now)
+    uow.session.execute(
+        update(Media)
+        .where(Media.id == job.media_id, Media.size_bytes.is_(None))  # a `media_key`
+        .values(size_bytes=media_size_bytes)
+        .execution_options(synchronize_session=False)
+    )
+    _enter_recognition(uow, publisher, queue, job, wake_ups=wake_ups, now=now)
 
 
-def enter_recognition(
+def continue_prepared(
+    uow: UnitOfWork,
+    publisher: Publisher,
+    queue: JobQueue,
+    claim: Preparation,
+    *,
+    now: datetime,
+) -> None:
+    """Take a job up again whose windows were all known when it ended: nothing is decoded again.
+
+    Raises:
+        LeaseLost: The claim is somebody else's by now, or the job has ended.
+    """
+    resume_windows(uow, queue, claim)
+    job = _lock(uow.session, claim)
+    _enter_recognition(uow, publisher, queue, job, wake_ups=MAX_WAKE_UPS, now=now)
+
+
+def _enter_recognition(
     uow: UnitOfWork,
     publisher: Publisher,
     queue: JobQueue,
@@ -160,7 +185,6 @@ def enter_recognition(
     wake_ups: int,
     now: datetime,
 ) -> None:
-    """Move a locked, prepared job out of `prepare`."""
     job.stage = JobStage.RECOGNISE
     job.failures = 0
     job.lease_expires_at = None

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
-from core.errors import ScriptoriumError, Transient
+from core.errors import ScriptoriumError, Transient, WorkerLost
 from core.events import EventType, Publisher
 from core.queues import JobQueue
 from lifecycle.events import record_event
@@ -19,8 +19,8 @@ MAX_BACKOFF = timedelta(minutes=5)
 
 
 def backoff(failures: int) -> timedelta:
-    """Return how long to wait after the `failures`-th failure in a row: 2 s, 4 s … 5 min."""
-    return min(MAX_BACKOFF, timedelta(seconds=2 ** min(failures, 16)))
+    """Return how long to wait after the `failures`-th failure in a row: 1 s, 2 s, 4 s … 5 min."""
+    return min(MAX_BACKOFF, timedelta(seconds=2 ** min(failures - 1, 16)))
 
 
 def claim_stage(
@@ -102,9 +102,38 @@ def fail_stage(
         LeaseLost: The claim is somebody else's by now, or the job has ended.
     """
     job = lock_owned_job(uow.session, job_id, attempt=attempt, stage=stage)
-    is_final = isinstance(error, ScriptoriumError) and not isinstance(error, Transient)
+    _end_attempt(uow, publisher, job, error, max_attempts=max_attempts, now=now)
+
+
+def expire_stage(
+    uow: UnitOfWork,
+    publisher: Publisher,
+    job_id: UUID,
+    *,
+    max_attempts: int,
+    now: datetime,
+) -> bool:
+    """Take an expired claim away from whoever died with it; return whether it had expired."""
+    job = lock_job(uow.session, job_id)
+    if job is None or job.lease_expires_at is None or job.lease_expires_at >= now:
+        return False
+    error = WorkerLost(f"The worker was lost {job.failures + 1} times in {job.stage}.")
+    _end_attempt(uow, publisher, job, error, max_attempts=max_attempts, now=now)
+    return True
+
+
+def _end_attempt(
+    uow: UnitOfWork,
+    publisher: Publisher,
+    job: Job,
+    error: Exception,
+    *,
+    max_attempts: int,
+    now: datetime,
+) -> None:
+    may_pass = not isinstance(error, ScriptoriumError) or isinstance(error, Transient | WorkerLost)
     job.failures += 1
-    if is_final or job.failures >= max_attempts:
+    if not may_pass or job.failures >= max_attempts:
         code, message = describe_error(error)
         fail_job(uow, publisher, job, error_code=code, error_message=message, now=now)
     else:

@@ -1,0 +1,134 @@
+"""The batching engine: one for each adapter in a process."""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import structlog
+from sqlalchemy.exc import DBAPIError
+
+from core.errors import Transient
+from lifecycle.windows import lease_of
+from workers.context import WorkerContext
+from workers.heartbeat import Heartbeat
+from workers.held import HeldWindows
+from workers.loaded import LoadedAdapters
+from workers.loader import BatchLoader, WindowBatch
+from workers.results import ResultWriter
+from workers.runner import BatchRunner
+
+log = structlog.get_logger(__name__)
+
+
+class Engine:
+    """Recognises windows of all jobs that use this adapter.
+
+    Three threads share the work of a time slice: one loads the next batch, one runs the model, one
+    stores what came out. So the model waits for neither storage nor database.
+    """
+
+    def __init__(
+        self, context: WorkerContext, *, adapter: str, models: Sequence[str], name: str
+    ) -> None:
+        self._context = context
+        self._adapter = adapter
+        self._held = HeldWindows(context)
+        self._loaded = LoadedAdapters(context.catalog)
+        self._results = ResultWriter(context, self._held)
+        self._runner = BatchRunner(
+            context, held=self._held, loaded=self._loaded, results=self._results
+        )
+        self._loader = BatchLoader(
+            context,
+            adapter=adapter,
+            models=models,
+            name=name,
+            held=self._held,
+            loaded=self._loaded,
+        )
+        self._gate = threading.Lock()
+        self._is_running = False
+        self._is_woken = False
+
+    def run(self) -> None:
+        """Work until nothing waits or the time slice is over; wakes the next slice if needed.
+
+        A wake-up that comes meanwhile returns at once: the running slice looks again before it
+        ends.
+        """
+        with self._gate:
+            self._is_woken = True
+            if self._is_running:
+                return
+            self._is_running = True
+        try:
+            while self._was_woken():
+                self._run_slice()
+        finally:
+            with self._gate:
+                self._is_running = False
+
+    def release_all(self) -> None:
+        """Give back every claim; results of windows in a forward pass will not count."""
+        self._held.release()
+
+    def close(self) -> None:
+        """Free the device's memory; call it when no slice runs."""
+        self._loaded.close()
+
+    def _was_woken(self) -> bool:
+        with self._gate:
+            was_woken = self._is_woken and not self._context.stopping.is_set()
+            self._is_woken = False
+            if not was_woken:
+                self._is_running = False  # together with the look, so that no wake-up is lost
+            return was_woken
+
+    def _run_slice(self) -> None:
+        deadline = time.monotonic() + self._context.settings.time_slice_s
+        with (
+            Heartbeat(self._held.renew, interval_s=self._context.heartbeat_s),
+            ThreadPoolExecutor(1, "loader") as loader,
+            ThreadPoolExecutor(1, "writer") as writer,
+        ):
+            try:
+                is_unfinished = self._run_batches(loader, writer, deadline)
+            except (Transient, DBAPIError) as exc:
+                # Nothing is lost: claims are given back or expire, and the sweeper wakes us again.
+                log.warning("slice.broken_off", adapter=self._adapter, error=str(exc))
+                return
+            finally:
+                self._held.forget()
+        if is_unfinished:
+            self._context.queue.wake(self._adapter)
+
+    def _run_batches(
+        self, loader: ThreadPoolExecutor, writer: ThreadPoolExecutor, deadline: float
+    ) -> bool:
+        """Return whether the time was over before the work was."""
+        stored = writer.submit(_nothing)
+        ahead = loader.submit(self._loader.next_batch)
+        try:
+            while (batch := ahead.result() or self._loader.next_batch()) is not None:
+                # A window under suspicion runs while no other claim is at risk with it.
+                ahead = loader.submit(_nothing if batch.is_isolated else self._loader.next_batch)
+                outcomes = self._runner.run(batch)
+                stored.result()
+                stored = writer.submit(self._results.store, outcomes)
+                if self._context.stopping.is_set() or time.monotonic() >= deadline:
+                    return True
+            return False
+        finally:
+            self._put_back(ahead)
+            stored.result()
+
+    def _put_back(self, ahead: Future[WindowBatch | None]) -> None:
+        batch = ahead.result() if ahead.exception() is None else None
+        if batch is not None:
+            rows = [window.row for window in batch.windows] + [row for row, _ in batch.broken]
+            self._held.release([lease_of(row) for row in rows])
+
+
+def _nothing() -> None:
+    """Stand in for work that is not wanted."""

@@ -1,0 +1,173 @@
+"""`prepare`: decode the media, cut it into windows, store their audio, insert their rows."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import structlog
+
+from adapters.base import AdapterSpec
+from core.audio.decode import open_media
+from core.audio.media import DecodeLimits
+from core.audio.plan import MediaSummary, iter_windows
+from core.audio.windows import PlannedWindow
+from core.db import read_session, unit_of_work
+from core.errors import InvalidOption, MediaGone
+from core.options import AUTO, Channels, TaskKind
+from lifecycle.preparation import (
+    NewWindow,
+    Preparation,
+    add_windows,
+    continue_prepared,
+    finish_preparation,
+    forget_windows,
+    list_windows,
+    resume_windows,
+)
+from models import JobStage, Media, Window, WindowStatus
+from workers.context import WorkerContext
+from workers.shards import ShardWriter
+from workers.stage import StageClaim, run_stage
+
+log = structlog.get_logger(__name__)
+
+
+class PlanChanged(Exception):
+    """The media gives other windows than those that an earlier try inserted."""
+
+
+def prepare(context: WorkerContext, job_id: UUID) -> None:
+    """Prepare the job if it waits for that; see `workers.stage.run_stage`."""
+    run_stage(context, job_id, JobStage.PREPARE, _prepare)
+
+
+def _prepare(claim: StageClaim) -> None:
+    context, job = claim.context, claim.job
+    described = context.catalog.describe(job.model)
+    spec = described.spec
+    if claim.options.task is TaskKind.TRANSLATE and not spec.supports_translate:
+        raise InvalidOption(f"{job.model} cannot translate.", param="task")
+    preparation = Preparation(
+        job_id=job.id,
+        attempt=job.attempt,
+        adapter=spec.name,
+        revision=described.revision,
+        is_claimable=not (spec.detects_by_vote and claim.options.language == AUTO),
+    )
+    with read_session(context.sessions) as session:
+        known = list_windows(session, job.id)
+        media = session.get_one(Media, job.media_id)
+    is_same = job.revision in (None, described.revision) and _has_audio(context, known)
+    if job.prepared_at is not None and is_same:
+        with unit_of_work(context.sessions) as uow:
+            continue_prepared(uow, context.publisher, context.queue, preparation, now=context.now())
+        return
+    preparer = _Preparer(claim, preparation, spec, media)
+    if known and is_same:
+        try:
+            preparer.run(known)
+        except PlanChanged:
+            log.warning("windows.changed", num_known=len(known))
+        else:
+            return
+    if known:
+        with unit_of_work(context.sessions) as uow:
+            forget_windows(uow, preparation)
+    preparer.run(())
+
+
+def _has_audio(context: WorkerContext, windows: Sequence[Window]) -> bool:
+    """Whether the audio of every window that is not done still lies in storage."""
+    keys = {w.object_key for w in windows if w.status != WindowStatus.DONE}
+    try:
+        for key in keys:
+            context.storage.stat(key)
+    except MediaGone:
+        return False
+    return True
+
+
+class _Preparer:
+    """One pass over the media."""
+
+    def __init__(
+        self, claim: StageClaim, preparation: Preparation, spec: AdapterSpec, media: Media
+    ) -> None:
+        self._claim = claim
+        self._context = claim.context
+        self._preparation = preparation
+        self._spec = spec
+        self._media = media
+
+    def run(self, known: Sequence[Window]) -> None:
+        """Insert the windows that come after the `known` ones of an earlier try.
+
+        Planning depends on media and rules alone, so those can be compared and skipped.
+
+        Raises:
+            PlanChanged: They are not those that the media gives now.
+        """
+        context = self._context
+        if known:
+            with unit_of_work(context.sessions) as uow:
+                resume_windows(uow, context.queue, self._preparation)
+        with context.storage.local_path(self._media.storage_key) as path:
+            size_bytes = path.stat().st_size
+            limits = DecodeLimits.from_settings(context.settings)
+            options = self._claim.options
+            with open_media(path, limits=limits, channels=options.channels) as stream:
+                windows = iter_windows(stream, window_ms=self._spec.window_ms, vad=options.vad)
+                shards = ShardWriter(
+                    storage=context.storage,
+                    preparation=self._preparation,
+                    is_split=options.channels is Channels.SPLIT,
+                    on_shard=self._insert,
+                )
+                for window, samples in windows:
+                    self._claim.check()
+                    if window.index >= len(known):
+                        shards.add(window, samples)
+                    elif not _is_same(known[window.index], window):
+                        raise PlanChanged
+                if windows.summary.num_windows < len(known):
+                    raise PlanChanged
+                shards.flush()
+                summary = windows.summary
+        self._finish(summary, size_bytes)
+
+    def _insert(self, windows: Sequence[NewWindow]) -> None:
+        with unit_of_work(self._context.sessions) as uow:
+            add_windows(
+                uow,
+                self._context.publisher,
+                self._context.queue,
+                self._preparation,
+                windows,
+                wake_ups=self._wake_ups(len(windows)),
+                now=self._context.now(),
+            )
+
+    def _finish(self, summary: MediaSummary, size_bytes: int) -> None:
+        with unit_of_work(self._context.sessions) as uow:
+            finish_preparation(
+                uow,
+                self._context.publisher,
+                self._context.queue,
+                self._preparation,
+                duration_ms=summary.duration_ms,
+                media_size_bytes=size_bytes,
+                coverage={"duration_ms": summary.duration_ms, "speech_ms": summary.speech_ms},
+                warnings=summary.warnings,
+                wake_ups=self._wake_ups(summary.num_windows),
+                now=self._context.now(),
+            )
+
+    def _wake_ups(self, num_windows: int) -> int:
+        return -(-num_windows // self._context.settings.batch_windows)
+
+
+def _is_same(row: Window, planned: PlannedWindow) -> bool:
+    return (
+        row.start_sample == planned.start_sample
+        and row.num_samples == planned.num_samples
+        and (row.channel is None or row.channel == planned.channel)
+    )

@@ -1,0 +1,60 @@
+"""What lives once in a worker process: its services and its engines."""
+
+import socket
+import threading
+
+import structlog
+
+from core.settings import Settings
+from workers.catalog import models_by_adapter
+from workers.context import WorkerContext, make_context
+from workers.engine import Engine
+
+log = structlog.get_logger(__name__)
+
+
+class WorkerProcess:
+    """Built before Celery starts; connects when first used."""
+
+    def __init__(self, settings: Settings, *, name: str) -> None:
+        self.settings = settings
+        self.stopping = threading.Event()
+        self._name = f"{name}@{socket.gethostname()}"
+        self._lock = threading.Lock()
+        self._context: WorkerContext | None = None
+        self._engines: dict[str, Engine] = {}
+
+    @property
+    def context(self) -> WorkerContext:
+        """The services."""
+        with self._lock:
+            if self._context is None:
+                self._context = make_context(self.settings, stopping=self.stopping)
+            return self._context
+
+    def get_engine(self, adapter: str) -> Engine | None:
+        """Return the engine of an adapter, or None if none of its checkpoints is served here."""
+        context = self.context
+        with self._lock:
+            if adapter not in self._engines:
+                models = models_by_adapter(context.catalog).get(adapter)
+                if models is None:
+                    log.warning("adapter.unknown", adapter=adapter)
+                    return None
+                self._engines[adapter] = Engine(
+                    context, adapter=adapter, models=models, name=self._name
+                )
+            return self._engines[adapter]
+
+    def release_all(self) -> None:
+        """Give back every claim of every engine, because the process is about to end."""
+        for engine in list(self._engines.values()):
+            engine.release_all()
+
+    def close(self) -> None:
+        """Free memory and connections; call it when no task runs."""
+        for engine in self._engines.values():
+            engine.close()
+        if self._context is not None:
+            bind = self._context.sessions.kw["bind"]
+            bind.dispose()

@@ -1,0 +1,99 @@
+"""One window batch through the model, whatever goes wrong in it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+import structlog
+
+from adapters.base import Adapter, Samples, Window
+from core.errors import AdapterFailure, DeviceOutOfMemory, TokenLimitReached
+from core.transcript import SAMPLE_RATE_HZ, Hypothesis, samples_to_ms
+
+log = structlog.get_logger(__name__)
+
+Answer = TypeVar("Answer")
+
+MAX_CUTS = 4
+"""How often a window may be halved: 30 s end at 2 s, where no model reaches its token limit."""
+
+_HOP = SAMPLE_RATE_HZ // 50
+_SMOOTH_HOPS = 5
+
+
+def transcribe_each(adapter: Adapter, windows: Sequence[Window]) -> list[Hypothesis | Exception]:
+    """Return each window's hypothesis, or what went wrong with that window alone."""
+    return run_isolated(
+        windows, adapter.transcribe, alone=lambda window: _transcribe_alone(adapter, window, 0)
+    )
+
+
+def run_isolated(
+    windows: Sequence[Window],
+    run: Callable[[Sequence[Window]], list[Answer]],
+    *,
+    alone: Callable[[Window], Answer] | None = None,
+) -> list[Answer | Exception]:
+    """Run a batch; if that fails, smaller ones, so that a failure stays with its own window.
+
+    Too little memory halves the batch. Anything else may be one window's fault: each runs alone.
+    """
+    try:
+        if len(windows) == 1 and alone is not None:
+            return [alone(windows[0])]
+        answers = run(windows)
+        if len(answers) != len(windows):
+            raise AdapterFailure(f"{len(answers)} answers for {len(windows)} windows")
+    except DeviceOutOfMemory as exc:
+        if len(windows) == 1:
+            return [exc]
+        middle = len(windows) // 2
+        log.warning("batch.halved", num_windows=len(windows))
+        parts = (windows[:middle], windows[middle:])
+        return [answer for part in parts for answer in run_isolated(part, run, alone=alone)]
+    except Exception as exc:  # noqa: BLE001 - whatever a model raises must stay with its window
+        if len(windows) == 1:
+            return [exc]
+        log.warning("batch.isolated", num_windows=len(windows), error=str(exc))
+        return [answer for window in windows for answer in run_isolated([window], run, alone=alone)]
+    return list(answers)
+
+
+def quiet_spot(samples: Samples) -> int:
+    """Return where to cut in two: the quietest 0.1 s of the middle half; a position inside."""
+    num_hops = len(samples) // _HOP
+    if num_hops < 4 * _SMOOTH_HOPS:
+        return len(samples) // 2
+    hops = samples[: num_hops * _HOP].reshape(num_hops, _HOP)
+    energies = np.convolve((hops**2).mean(axis=1), np.ones(_SMOOTH_HOPS), mode="same")
+    first, last = num_hops // 4, num_hops - num_hops // 4
+    return int((first + np.argmin(energies[first:last])) * _HOP + _HOP // 2)
+
+
+def _transcribe_alone(adapter: Adapter, window: Window, num_cuts: int) -> Hypothesis:
+    """Transcribe one window; if it holds more than the model can write, in two parts."""
+    try:
+        answers = adapter.transcribe([window])
+    except TokenLimitReached:
+        if num_cuts == MAX_CUTS or len(window.samples) < 2:
+            raise
+        cut = quiet_spot(window.samples)
+        log.info("window.cut_again", window_id=window.key, at_ms=samples_to_ms(cut))
+        parts = (
+            replace(window, key=f"{window.key}/0", samples=window.samples[:cut]),
+            replace(window, key=f"{window.key}/1", samples=window.samples[cut:]),
+        )
+        left, right = (_transcribe_alone(adapter, part, num_cuts + 1) for part in parts)
+        return _join(left, right, offset_ms=samples_to_ms(cut))
+    if len(answers) != 1:
+        raise AdapterFailure(f"{len(answers)} answers for one window")
+    return answers[0]
+
+
+def _join(left: Hypothesis, right: Hypothesis, *, offset_ms: int) -> Hypothesis:
+    return Hypothesis(
+        segments=left.segments + tuple(segment.shift(offset_ms) for segment in right.segments),
+        language=left.language if left.segments else right.language or left.language,
+        warnings=tuple(dict.fromkeys(left.warnings + right.warnings)),
+    )

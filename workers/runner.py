@@ -1,0 +1,152 @@
+"""Runs one window batch: settles languages, calls the model, keeps failures apart."""
+
+import time
+from collections.abc import Sequence
+from uuid import UUID
+
+import structlog
+
+from adapters.base import Adapter
+from adapters.base import Window as AdapterWindow
+from core.db import read_session, unit_of_work
+from core.errors import CheckpointInvalid, Transient, UnknownLanguage
+from core.options import AUTO, MULTI
+from core.transcript import SAMPLE_RATE_HZ
+from lifecycle.jobs import fail_job, lock_job
+from lifecycle.voters import load_jobs
+from lifecycle.windows import lease_of, settle_language
+from models import JobStatus
+from workers.context import WorkerContext
+from workers.held import HeldWindows
+from workers.loaded import LoadedAdapters
+from workers.loader import LoadedWindow, WindowBatch
+from workers.recognise import transcribe_each
+from workers.results import Outcome, ResultWriter
+from workers.vote import elect_language
+
+log = structlog.get_logger(__name__)
+
+
+class BatchRunner:
+    """The part of an engine that owns the model; used by one thread."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        *,
+        held: HeldWindows,
+        loaded: LoadedAdapters,
+        results: ResultWriter,
+    ) -> None:
+        self._context = context
+        self._held = held
+        self._loaded = loaded
+        self._results = results
+
+    def run(self, batch: WindowBatch) -> list[Outcome]:
+        """Run one batch; windows that are not ours any more are dropped before.
+
+        Raises:
+            Transient: The checkpoint cannot be loaded now; the claims are given back.
+        """
+        for row, error in batch.broken:
+            self._results.fail(row.job_id, lease_of(row), error)
+        owned = self._held.begin([window.lease for window in batch.windows])
+        windows = [window for window in batch.windows if window.row.id in owned]
+        if not windows:
+            return []
+        started = time.monotonic()
+        try:
+            adapter = self._loaded.get(batch.model)
+        except CheckpointInvalid as exc:
+            return [(window, exc) for window in windows]
+        except Transient:
+            self._held.release([window.lease for window in windows])
+            raise
+        languages = self._settle_languages(adapter, batch, windows)
+        windows = self._refuse_unknown(adapter, windows)
+        if not windows:
+            return []
+        answers = transcribe_each(
+            adapter, [_adapter_window(w, languages.get(w.row.job_id)) for w in windows]
+        )
+        seconds = time.monotonic() - started
+        log.info(
+            "batch.recognised",
+            model=batch.model,
+            num_windows=len(windows),
+            num_jobs=len({window.row.job_id for window in windows}),
+            audio_s=round(sum(len(window.samples) for window in windows) / SAMPLE_RATE_HZ, 1),
+            seconds=round(seconds, 2),
+        )
+        return list(zip(windows, answers, strict=True))
+
+    def _settle_languages(
+        self, adapter: Adapter, batch: WindowBatch, windows: Sequence[LoadedWindow]
+    ) -> dict[UUID, str | None]:
+        """Return the language of each job, elected now where that is still to be done."""
+        job_ids = {window.row.job_id for window in windows}
+        with read_session(self._context.sessions) as session:
+            languages = {
+                job_id: job.language for job_id, job in load_jobs(session, job_ids).items()
+            }
+        voters = {
+            str(job_id): [AdapterWindow(key=key, samples=samples) for key, samples in heard]
+            for job_id, heard in batch.voters.items()
+            if heard and job_id in job_ids and languages.get(job_id) is None
+        }
+        elected = elect_language(
+            adapter, voters, batch_windows=self._context.settings.batch_windows
+        )
+        for name, language in elected.items():
+            if language is None:
+                continue
+            with unit_of_work(self._context.sessions) as uow:
+                languages[UUID(name)] = settle_language(
+                    uow, self._context.publisher, UUID(name), language, now=self._context.now()
+                )
+            log.info("language.settled", job_id=name, language=language)
+        return languages
+
+    def _refuse_unknown(
+        self, adapter: Adapter, windows: Sequence[LoadedWindow]
+    ) -> list[LoadedWindow]:
+        """Fail jobs that ask for a language this checkpoint cannot be forced to."""
+        special = (AUTO, MULTI)
+        known = [
+            window
+            for window in windows
+            if window.options.language in special or window.options.language in adapter.languages
+        ]
+        refused = {w.row.job_id: w for w in windows if w not in known}
+        for job_id, window in refused.items():
+            with unit_of_work(self._context.sessions) as uow:
+                job = lock_job(uow.session, job_id)
+                if job is not None and job.status == JobStatus.RUNNING:
+                    fail_job(
+                        uow,
+                        self._context.publisher,
+                        job,
+                        error_code=UnknownLanguage.code,
+                        error_message=f"{job.model} does not know {window.options.language!r}.",
+                        now=self._context.now(),
+                    )
+        self._held.drop(window.lease for window in windows if window not in known)
+        return known
+
+
+def _adapter_window(window: LoadedWindow, language: str | None) -> AdapterWindow:
+    options = window.options
+    if options.language == MULTI:
+        language = None
+    elif options.language != AUTO:
+        language = options.language
+    return AdapterWindow(
+        key=str(window.row.id),
+        samples=window.samples,
+        language=language,
+        prompt=options.prompt,
+        task=options.task,
+        timestamps=options.timestamps,
+        temperature=options.temperature,
+    )

@@ -1,0 +1,46 @@
+"""Settles `language=auto` for a whole job from a few of its windows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from adapters.base import Adapter, Window
+from workers.batching import split_evenly
+from workers.recognise import run_isolated
+
+NUM_VOTERS = 5
+"""Windows that vote, spread over the job: an opening jingle or one quoted sentence decides nothing.
+They are a function of the job alone, so the answer does not depend on what else is running."""
+
+
+def elect_language(
+    adapter: Adapter, voters: Mapping[str, Sequence[Window]], *, batch_windows: int
+) -> dict[str, str | None]:
+    """Return the language of each job, by the mean of its windows' probabilities.
+
+    Longer windows weigh more. A window on which detection fails has no vote; a job without votes
+    gets None, and each of its windows is left to itself.
+
+    Args:
+        voters: For each job (any name) its windows.
+    """
+    if len(adapter.languages) == 1:
+        return dict.fromkeys(voters, next(iter(adapter.languages)))
+    flat = [
+        (job, replace(window, language=None))
+        for job, windows in voters.items()
+        for window in windows
+    ]
+    totals: dict[str, dict[str, float]] = {job: {} for job in voters}
+    for part in split_evenly(flat, batch_windows):
+        answers = run_isolated([window for _, window in part], adapter.detect_language)
+        for (job, window), answer in zip(part, answers, strict=True):
+            if isinstance(answer, Exception):
+                continue
+            for language, probability in answer.items():
+                weight = probability * len(window.samples)
+                totals[job][language] = totals[job].get(language, 0.0) + weight
+    return {job: _winner(votes) for job, votes in totals.items()}
+
+
+def _winner(votes: Mapping[str, float]) -> str | None:
+    return max(sorted(votes), key=lambda code: votes[code]) if votes else None
