@@ -1,0 +1,97 @@
+"""When an answer is not good enough, and what to try next. Pure.
+
+Thresholds and ladder are openai-whisper's (`transcribe.py`): a text that compresses too well is a
+loop, an improbable one a guess, and an improbable one where the model hears no speech is silence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+LADDER = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+MAX_COMPRESSION_RATIO = 2.4
+MIN_AVG_LOGPROB = -1.0
+MAX_NO_SPEECH_PROB = 0.6
+
+
+class Verdict(Enum):
+    """What an answer is worth."""
+
+    GOOD = auto()
+    SILENCE = auto()
+    UNLIKELY = auto()  # usable if nothing better comes
+    LOOP = auto()  # usable as a last resort
+    ECHO = auto()  # says the prompt again: try without it
+    UNFINISHED = auto()  # cut off: never usable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How to decode a window."""
+
+    temperature: float
+    with_prompt: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What judges an answer; see `core.transcript.Segment` for the units."""
+
+    avg_logprob: float
+    no_speech_prob: float
+    compression_ratio: float
+    is_finished: bool
+
+
+def judge(scores: Scores, *, is_echo: bool) -> Verdict:
+    """Return what an answer is worth.
+
+    Args:
+        is_echo: Whether the text stands in the prompt that was given.
+    """
+    if not scores.is_finished:
+        return Verdict.UNFINISHED
+    if scores.no_speech_prob > MAX_NO_SPEECH_PROB and scores.avg_logprob < MIN_AVG_LOGPROB:
+        return Verdict.SILENCE
+    if is_echo:
+        return Verdict.ECHO
+    if scores.compression_ratio > MAX_COMPRESSION_RATIO:
+        return Verdict.LOOP
+    if scores.avg_logprob < MIN_AVG_LOGPROB:
+        return Verdict.UNLIKELY
+    return Verdict.GOOD
+
+
+def first_trial(temperature: float | None, *, has_prompt: bool) -> Trial:
+    """Return how a window is decoded first; `temperature` is the caller's, None for the ladder."""
+    return Trial(temperature=temperature or LADDER[0], with_prompt=has_prompt)
+
+
+def next_trial(trial: Trial, verdict: Verdict, temperature: float | None) -> Trial | None:
+    """Return what to try after `trial`, or None if its answer stands or the ladder ends.
+
+    A prompt that is repeated, or leads into a loop or to the end of the context it takes room in,
+    is left out first. A temperature that the caller chose is kept unless it gives no answer at all.
+    """
+    if verdict in (Verdict.GOOD, Verdict.SILENCE):
+        return None
+    if trial.with_prompt and verdict in (Verdict.ECHO, Verdict.LOOP, Verdict.UNFINISHED):
+        return Trial(temperature=trial.temperature, with_prompt=False)
+    if temperature is not None and verdict is not Verdict.UNFINISHED:
+        return None
+    hotter = next((step for step in LADDER if step > trial.temperature), None)
+    return None if hotter is None else Trial(temperature=hotter, with_prompt=trial.with_prompt)
+
+
+def find_best(verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> int | None:
+    """Return which of a window's answers to keep, or None if none may be.
+
+    The last one if it is good; else the likeliest of those that are no loop, else the likeliest.
+    """
+    if verdicts[-1] in (Verdict.GOOD, Verdict.SILENCE):
+        return len(verdicts) - 1
+    for usable in ((Verdict.UNLIKELY,), (Verdict.LOOP,)):
+        candidates = [number for number, verdict in enumerate(verdicts) if verdict in usable]
+        if candidates:
+            return max(candidates, key=lambda number: scores[number].avg_logprob)
+    return None

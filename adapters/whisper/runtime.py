@@ -1,0 +1,282 @@
+"""A loaded Whisper: windows in, hypotheses out."""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+import torch
+
+from adapters.base import AdapterSpec, LoadOptions, Window
+from adapters.text import compression_ratio
+from adapters.weights.resolve import read_config
+from adapters.whisper.adapter import WhisperAdapter
+from adapters.whisper.decoding import Decoded, Decoder, DecodeRow
+from adapters.whisper.fallback import (
+    Scores,
+    Trial,
+    Verdict,
+    find_best,
+    first_trial,
+    judge,
+    next_trial,
+)
+from adapters.whisper.features import WINDOW_SAMPLES, LogMel
+from adapters.whisper.network import Network, Precision
+from adapters.whisper.segments import cut_spans
+from adapters.whisper.vocabulary import Vocabulary
+from core import errors
+from core.options import TaskKind, Timestamps
+from core.transcript import Hypothesis, Segment
+
+log = structlog.get_logger(__name__)
+
+_REMEMBERED_WINDOWS = 64
+"""Encoder outputs kept between `detect_language` and `transcribe`: 3 MB each for base."""
+
+
+_FORMATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A window on its way through the ladder."""
+
+    window: Window
+    encoded: torch.Tensor
+    language: str | None
+    prompt: tuple[int, ...]
+    trial: Trial
+    answers: list[Decoded] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)
+
+
+class WhisperRuntime:
+    """See `adapters.base.Adapter`."""
+
+    def __init__(self, spec: AdapterSpec, network: Network, vocabulary: Vocabulary) -> None:
+        self.spec = spec
+        self._network = network
+        self._vocabulary = vocabulary
+        self._decoder = Decoder(network, vocabulary)
+        self._log_mel = LogMel(network.num_bins, network.device)
+        self._encoded: OrderedDict[str, torch.Tensor] = OrderedDict()
+
+    @classmethod
+    def from_options(cls, options: LoadOptions) -> "WhisperRuntime":
+        """Load the checkpoint that `options` names.
+
+        Raises:
+            CheckpointInvalid: The folder is no Whisper, or the number format does not fit.
+        """
+        if options.num_threads:
+            torch.set_num_threads(options.num_threads)
+        device = torch.device(options.device)
+        network = Network.from_folder(
+            options.folder, device=device, precision=_precision(options.dtype, device)
+        )
+        spec = WhisperAdapter.describe(read_config(options.folder))
+        return cls(spec, network, Vocabulary.from_folder(options.folder))
+
+    @property
+    def languages(self) -> frozenset[str]:
+        """See `Adapter`."""
+        return frozenset(self._vocabulary.languages) or frozenset({"en"})
+
+    def detect_language(self, windows: Sequence[Window]) -> list[dict[str, float]]:
+        """See `Adapter`."""
+        with torch.inference_mode(), _translated_memory_errors(len(windows)):
+            return self._detect([self._encode(window) for window in windows])
+
+    def transcribe(self, windows: Sequence[Window]) -> list[Hypothesis]:
+        """See `Adapter`."""
+        for window in windows:
+            self._check(window)
+        with torch.inference_mode(), _translated_memory_errors(len(windows)):
+            attempts = self._begin(windows)
+            waiting = attempts
+            while waiting:
+                waiting = self._try(waiting)
+            return [self._conclude(attempt) for attempt in attempts]
+
+    def close(self) -> None:
+        """See `Adapter`."""
+        self._encoded.clear()
+        del self._decoder, self._network
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _check(self, window: Window) -> None:
+        if len(window.samples) > WINDOW_SAMPLES:
+            raise errors.AdapterFailure(f"A window of {window.duration_ms} ms is longer than 30 s.")
+        if window.language is not None and window.language not in self.languages:
+            raise errors.UnknownLanguage(
+                f"This checkpoint does not know the language {window.language!r}.", param="language"
+            )
+        if window.task is TaskKind.TRANSLATE and not self.spec.supports_translate:
+            raise errors.InvalidOption("This checkpoint cannot translate.", param="task")
+
+    def _encode(self, window: Window) -> torch.Tensor:
+        """Return the window's encoder output, remembered by its key."""
+        if (found := self._encoded.pop(window.key, None)) is None:
+            found = self._network.encode(self._log_mel(window.samples))
+        self._encoded[window.key] = found
+        while len(self._encoded) > _REMEMBERED_WINDOWS:
+            self._encoded.popitem(last=False)
+        return found
+
+    def _detect(self, encoded: Sequence[torch.Tensor]) -> list[dict[str, float]]:
+        """Return the probability of each language, from the decoder's first step."""
+        languages = self._vocabulary.languages
+        if not languages:
+            return [{"en": 1.0} for _ in encoded]
+        cache = self._network.make_cache(encoded)
+        logits = self._network.prefill(
+            cache,
+            [(self._vocabulary.start,)] * len(encoded),
+            torch.zeros((len(encoded), 1), dtype=torch.long),
+        )
+        rows = logits[:, 0, list(languages.values())].softmax(dim=-1).tolist()
+        return [dict(zip(languages, row, strict=True)) for row in rows]
+
+    def _begin(self, windows: Sequence[Window]) -> list[_Attempt]:
+        encoded = [self._encode(window) for window in windows]
+        unknown = [number for number, window in enumerate(windows) if window.language is None]
+        detected: dict[int, str] = {}
+        if unknown:
+            for number, odds in zip(
+                unknown, self._detect([encoded[n] for n in unknown]), strict=True
+            ):
+                detected[number] = max(odds, key=odds.__getitem__)
+        attempts = []
+        for number, window in enumerate(windows):
+            prompt = self._vocabulary.encode_prompt(window.prompt)
+            attempts.append(
+                _Attempt(
+                    window=window,
+                    encoded=encoded[number],
+                    language=window.language or detected[number],
+                    prompt=prompt,
+                    trial=first_trial(window.temperature, has_prompt=bool(prompt)),
+                )
+            )
+        return attempts
+
+    def _try(self, attempts: Sequence[_Attempt]) -> list[_Attempt]:
+        """Decode each window once; return those that need another trial."""
+        answers = self._decoder.decode([self._row(attempt) for attempt in attempts])
+        again = []
+        for attempt, answer in zip(attempts, answers, strict=True):
+            text = self._vocabulary.decode(answer.tokens)
+            scores = Scores(
+                avg_logprob=answer.avg_logprob,
+                no_speech_prob=answer.no_speech_prob,
+                compression_ratio=compression_ratio(text.strip()) or 0.0,
+                is_finished=answer.is_finished,
+            )
+            echo = attempt.trial.with_prompt and _is_echo(text, attempt.window.prompt or "")
+            verdict = judge(scores, is_echo=echo)
+            attempt.answers.append(answer)
+            attempt.trials.append(attempt.trial)
+            attempt.verdicts.append(verdict)
+            attempt.scores.append(scores)
+            following = next_trial(attempt.trial, verdict, attempt.window.temperature)
+            if following is not None:
+                attempt.trial = following
+                again.append(attempt)
+        return again
+
+    def _row(self, attempt: _Attempt) -> DecodeRow:
+        prompt = attempt.prompt if attempt.trial.with_prompt else ()
+        with_timestamps = attempt.window.timestamps is not Timestamps.NONE
+        prefix = self._vocabulary.prefix(
+            attempt.language, attempt.window.task, with_timestamps=with_timestamps
+        )
+        return DecodeRow(
+            encoded=attempt.encoded,
+            prefix=(*prompt, *prefix),
+            start_index=len(prompt),
+            with_timestamps=with_timestamps,
+            temperature=attempt.trial.temperature,
+            seed=_seed(attempt.window, attempt.trial),
+        )
+
+    def _conclude(self, attempt: _Attempt) -> Hypothesis:
+        best = find_best(attempt.verdicts, attempt.scores)
+        if best is None:
+            raise errors.TokenLimitReached(
+                f"Window {attempt.window.key} did not end within the decoder's context."
+            )
+        if attempt.verdicts[best] is Verdict.SILENCE:
+            return Hypothesis(language=attempt.language)
+        scores, temperature = attempt.scores[best], attempt.trials[best].temperature
+        segments = []
+        for span in cut_spans(
+            attempt.answers[best].tokens,
+            timestamp_begin=self._vocabulary.timestamp_begin,
+            end=self._vocabulary.end,
+            duration_ms=attempt.window.duration_ms,
+        ):
+            text = self._vocabulary.decode(span.tokens).strip()
+            if text:
+                segments.append(
+                    Segment(
+                        text=text,
+                        start_ms=span.start_ms,
+                        end_ms=span.end_ms,
+                        tokens=span.tokens,
+                        avg_logprob=scores.avg_logprob,
+                        no_speech_prob=scores.no_speech_prob,
+                        compression_ratio=scores.compression_ratio,
+                        temperature=temperature,
+                        language=attempt.language,
+                    )
+                )
+        return Hypothesis(segments=tuple(segments), language=attempt.language)
+
+
+@contextmanager
+def _translated_memory_errors(num_windows: int) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as exc:
+        torch.cuda.empty_cache()
+        raise errors.DeviceOutOfMemory(f"{num_windows} windows do not fit: {exc}") from exc
+
+
+def _precision(dtype: str, device: torch.device) -> Precision:
+    """Return what `LoadOptions.dtype` means on `device`.
+
+    "auto" is what benchmarks/README.md measures as the best for the device.
+    """
+    on_cpu = device.type == "cpu"
+    if dtype == "auto":
+        dtype = "float32" if on_cpu else "float16"
+    if dtype == "int8":
+        if not on_cpu:
+            raise errors.CheckpointInvalid("int8 is for the CPU; use float16 or bfloat16 here.")
+        return Precision(compute=torch.float32, cross=torch.bfloat16, int8=True)
+    number = _FORMATS.get(dtype)
+    if number is None:
+        raise errors.CheckpointInvalid(f"{dtype!r} is no number format for Whisper.")
+    return Precision(compute=number, cross=number)
+
+
+def _seed(window: Window, trial: Trial) -> int:
+    """Return a number that depends on the sound and the trial alone."""
+    digest = hashlib.blake2b(window.samples.tobytes(), digest_size=8)
+    digest.update(f"{trial.temperature}:{trial.with_prompt}".encode())
+    return int.from_bytes(digest.digest())
+
+
+def _letters(text: str) -> str:
+    return "".join(char for char in text.casefold() if char.isalnum())
+
+
+def _is_echo(text: str, prompt: str) -> bool:
+    letters = _letters(text)
+    return bool(letters) and letters in _letters(prompt)

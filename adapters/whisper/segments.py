@@ -1,0 +1,46 @@
+"""Timestamp tokens to segments. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adapters.whisper.vocabulary import TIMESTAMP_STEP_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The text tokens of one segment and its times in its window."""
+
+    tokens: tuple[int, ...]
+    start_ms: int
+    end_ms: int
+
+
+def cut_spans(
+    tokens: Sequence[int], *, timestamp_begin: int, end: int, duration_ms: int
+) -> list[Span]:
+    """Cut a window's answer at its timestamp tokens.
+
+    A span starts at the last timestamp before it (or the window's start) and ends at the next one
+    (or the window's end). Times are clamped to the window: Whisper pads to 30 s and may point
+    into the padding.
+
+    Args:
+        end: Id of <|endoftext|>: text lies below it.
+        duration_ms: Of the window.
+    """
+    spans: list[Span] = []
+    text: list[int] = []
+    start_ms = 0
+    for token in tokens:
+        if token < end:
+            text.append(token)
+        elif token >= timestamp_begin:
+            # Never back in time: a checkpoint without timestamp training may repeat itself.
+            at_ms = max(start_ms, min((token - timestamp_begin) * TIMESTAMP_STEP_MS, duration_ms))
+            if text:
+                spans.append(Span(tuple(text), start_ms, at_ms))
+                text = []
+            start_ms = at_ms
+    if text:
+        spans.append(Span(tuple(text), start_ms, duration_ms))
+    return spans
