@@ -1,0 +1,159 @@
+"""Steps of many streams in one batch. Imports torch; `adapters.streaming` does not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from adapters.qwen3_asr.decoding import Decoded, Prefilled, Row
+from adapters.qwen3_asr.languages import find_language_name
+from adapters.streaming.session import StreamSession, StreamUpdate
+from core import errors
+
+if TYPE_CHECKING:
+    from adapters.qwen3_asr.adapter import Qwen3ASRAdapter
+    from adapters.streaming.utterance import Suffix
+
+FINAL_MAX_TOKENS = 512
+"""Cap of an utterance's last answer: it is to run to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCounters:
+    """Work since the engine began; what tests and metrics look at.
+
+    Attributes:
+        num_steps: Answers, one a session and step.
+        encoder_frames: Mel frames through the encoder.
+        decoder_tokens: Positions through the decoder, prompts and answers.
+        reencoded_windows: Full windows encoded again because a louder passage came.
+    """
+
+    num_steps: int
+    encoder_frames: int
+    decoder_tokens: int
+    reencoded_windows: int
+
+
+class StreamEngine:
+    """Drives streaming sessions on one loaded checkpoint; one thread calls it.
+
+    The sessions of a step share its forward passes and nothing else: what one hears does not
+    depend on the others.
+    """
+
+    def __init__(self, adapter: "Qwen3ASRAdapter") -> None:
+        self._runtime = adapter.runtime
+        self._config = adapter.chunked_streaming_config
+        self._num_steps = 0
+        self._reencoded = 0
+        self._frames_before = self._runtime.encoder.num_frames
+        self._tokens_before = self._runtime.decoder.num_tokens
+
+    @property
+    def counters(self) -> StreamCounters:
+        """Work done so far."""
+        return StreamCounters(
+            self._num_steps,
+            self._runtime.encoder.num_frames - self._frames_before,
+            self._runtime.decoder.num_tokens - self._tokens_before,
+            self._reencoded,
+        )
+
+    def open(self, *, language: str | None = None, prompt: str | None = None) -> StreamSession:
+        """Return a new session.
+
+        Args:
+            language: Code to force, or None to detect it in every utterance.
+            prompt: Context for every utterance; it cannot inject control tokens.
+
+        Raises:
+            UnknownLanguage: The family does not know the language.
+        """
+        name = None if language is None else find_language_name(language)
+        if language is not None and name is None:
+            raise errors.UnknownLanguage(
+                f"{language!r} is not among this model's languages", param="language"
+            )
+        layout = self._runtime.lay_out(context=prompt, language_name=name)
+        return StreamSession(self._runtime, self._config, layout, language)
+
+    @torch.inference_mode()
+    def step(self, sessions: Sequence[StreamSession]) -> list[StreamUpdate | None]:
+        """Let every session that has a chunk hear it, all in one batch.
+
+        Returns:
+            One update a session, in order; None for those that had nothing to do.
+
+        Raises:
+            DeviceOutOfMemory: The device has too little memory for one session. Those that could
+                not be answered hear the same chunk in the next step.
+        """
+        due = [session for session in sessions if session.prepare()]
+        asked = [session for session in due if session.needs_answer()]
+        answers = dict(zip(map(id, asked), self._answer(asked), strict=True)) if asked else {}
+        self._num_steps += len(asked)
+        updates = {
+            id(session): session.take_answer(answers[id(session)])
+            if id(session) in answers
+            else session.close()
+            for session in due
+        }
+        return [updates.get(id(session)) for session in sessions]
+
+    def _answer(self, sessions: Sequence[StreamSession]) -> list[Decoded]:
+        try:
+            return self._answer_batch(sessions)
+        except torch.OutOfMemoryError as exc:
+            if len(sessions) == 1:
+                raise errors.DeviceOutOfMemory("one step of one stream") from exc
+        half = len(sessions) // 2
+        return [*self._answer(sessions[:half]), *self._answer(sessions[half:])]
+
+    def _answer_batch(self, sessions: Sequence[StreamSession]) -> list[Decoded]:
+        suffixes = self._encode(sessions)
+        rows = [self._row(*each) for each in zip(sessions, suffixes, strict=True)]
+        prefilled = self._runtime.decoder.prefill(rows)
+        for index, (session, suffix) in enumerate(zip(sessions, suffixes, strict=True)):
+            self._keep(session, suffix, prefilled, index, rows)
+        return self._runtime.decoder.decode(prefilled, rows)
+
+    def _encode(self, sessions: Sequence[StreamSession]) -> list["Suffix"]:
+        plans = [session.audio().plan() for session in sessions]
+        embeddings = self._runtime.encoder.encode(
+            [features for plan in plans for features in plan.features]
+        )
+        suffixes = []
+        for session, plan in zip(sessions, plans, strict=True):
+            own, embeddings = embeddings[: len(plan.features)], embeddings[len(plan.features) :]
+            before = session.audio().num_reencoded
+            suffixes.append(session.audio().settle(plan, own))
+            self._reencoded += session.audio().num_reencoded - before
+        return suffixes
+
+    def _row(self, session: StreamSession, suffix: "Suffix") -> Row:
+        decoder = self._runtime.decoder
+        head = [decoder.embed(session.audio().prompt.head)] if suffix.needs_head else []
+        tail = decoder.embed(session.tail())
+        audio = [clip.to(tail.dtype) for clip in (*suffix.stable, *suffix.open)]
+        return Row(
+            embeddings=torch.cat([*head, *audio, tail]),
+            kept=session.audio().kept,
+            max_new_tokens=FINAL_MAX_TOKENS if session.closes() else self._config.max_step_tokens,
+        )
+
+    @staticmethod
+    def _keep(
+        session: StreamSession,
+        suffix: "Suffix",
+        prefilled: Prefilled,
+        index: int,
+        rows: Sequence[Row],
+    ) -> None:
+        """Keep the keys of what no later audio changes."""
+        num_stable = sum(len(clip) for clip in suffix.stable)
+        if suffix.needs_head:
+            num_stable += len(session.audio().prompt.head)
+        if num_stable:
+            session.audio().kept = prefilled.keep(index, rows, num_stable)

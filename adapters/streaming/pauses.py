@@ -1,0 +1,49 @@
+"""Where an utterance may end, judged by level alone while the audio comes in. No torch.
+
+A cut only has to fall where nobody speaks; whether somebody spoke is the model's to say. So a
+level meter is enough, and a caller with a better detector ends utterances itself
+(`StreamSession.commit`).
+"""
+
+import numpy as np
+
+from adapters.base import Samples
+from core.transcript import SAMPLE_RATE_HZ
+
+FRAME_MS = 20
+FRAME = SAMPLE_RATE_HZ * FRAME_MS // 1000
+"""Samples of one level reading."""
+
+SILENCE_DB = -65.0
+"""RMS below this, in dB of full scale, is silence whatever surrounds it."""
+_ABOVE_FLOOR_DB = 8.0
+_BELOW_PEAK_DB = 38.0
+_FLOOR_RISE_DB = 0.06  # a frame: 3 dB/s, so that the floor follows a rising background
+_PEAK_FALL_DB = 0.1  # a frame: 5 dB/s
+
+
+class LevelMeter:
+    """Tells quiet frames from others, relative to the stream's own background and speech.
+
+    Attributes:
+        num_quiet: How many frames up to the last have been quiet without a break.
+    """
+
+    def __init__(self) -> None:
+        self.num_quiet = 0
+        self._floor = 0.0
+        self._peak = -120.0
+
+    def read(self, frame: Samples) -> float:
+        """Take one frame of `FRAME` samples; return its level in dB of full scale."""
+        power = float(np.mean(np.square(frame, dtype=np.float64)))
+        level = float(10.0 * np.log10(power + 1e-12))
+        self._floor = min(level, self._floor + _FLOOR_RISE_DB)
+        self._peak = max(level, self._peak - _PEAK_FALL_DB)
+        self.num_quiet = self.num_quiet + 1 if self._is_quiet(level) else 0
+        return level
+
+    def _is_quiet(self, level: float) -> bool:
+        threshold = max(self._floor + _ABOVE_FLOOR_DB, self._peak - _BELOW_PEAK_DB)
+        # A background close to the speech's level leaves no room for a threshold between them.
+        return level < max(SILENCE_DB, min(threshold, self._peak - _ABOVE_FLOOR_DB))
