@@ -6,6 +6,7 @@ never a skip.
 """
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,10 +47,10 @@ def settings(tmp_path: Path) -> SettingsFactory:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator["PostgresServer"]:
     """A Postgres server for the session."""
-    from tests.support.databases import migrate
+    from migrations.run import migrate_url
     from tests.support.postgres import postgres_server
 
-    with postgres_server(migrate) as server:
+    with postgres_server(migrate_url) as server:
         yield server
 
 
@@ -70,19 +71,18 @@ def empty_postgres_url(postgres_server: "PostgresServer") -> Iterator[str]:
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated SQLite file to copy."""
-    from tests.support.databases import migrate
+    from migrations.run import migrate_url
 
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    migrate(f"sqlite:///{path}")
+    migrate_url(f"sqlite:///{path}")
     return path
 
 
 @pytest.fixture
 def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     """A SQLite database of this test's own, migrated and empty."""
-    from tests.support.databases import copy_sqlite
-
-    return copy_sqlite(sqlite_template, tmp_path / "test.db")
+    path = shutil.copyfile(sqlite_template, tmp_path / "test.db")
+    return f"sqlite:///{path}"
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
