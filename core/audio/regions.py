@@ -15,8 +15,8 @@ class SpeechRules:
         sure: … or has a frame with at least this probability.
     """
 
-    on: float = 0.5
-    off: float = 0.35
+    on: float = 0.4
+    off: float = 0.25
     min_silence: int = 4
     min_speech: int = 8
     sure: float = 0.9

@@ -33,6 +33,12 @@ DEMUXERS = (
 _DISCARD_ABOVE = np.float32(1e10)  # no recorder's scale reaches this: corrupt, like NaN
 _ZIP, _EBML = b"PK\x03\x04", b"\x1a\x45\xdf\xa3"
 
+# Containers in which a packet's time is the recorder's clock: a hole in it (a muted microphone,
+# lost packets) is time that passed, and leaving it out would shift all that follows.
+_TIMED_CONTAINERS = ("matroska", "mov")
+_MIN_HOLE_S = 0.25
+_MAX_HOLE_S = 3600  # where the container does not say how long it is
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -59,6 +65,7 @@ class MediaSource:
             MediaUndecodable: It is no container that is known here, or a broken one.
         """
         self.is_damaged = False
+        self._num_good = 0
         head = file.read(16)
         file.seek(0)
         if not head:
@@ -75,6 +82,8 @@ class MediaSource:
         self._track = (default or usable)[0]
         self._track.codec_context.thread_count = 1
         self._num_tracks = len(tracks)
+        self._length_s = (self._container.duration or 0) / av.time_base
+        self._is_timed = self._container.format.name.startswith(_TIMED_CONTAINERS)
 
     def get_info(self, first: Block) -> MediaInfo:
         """Describe the media; `first` is its first block."""
@@ -93,13 +102,11 @@ class MediaSource:
 
         Raises:
             MediaEmpty: There was not one sample.
-            MediaUndecodable: There were packets, and none could be decoded.
+            MediaUndecodable: There was something, and none of it could be decoded.
         """
         parts: list[Floats] = []
         rate_hz = num_channels = num_samples = 0
-        is_empty = True
         for block in self._iter_frames():
-            is_empty = False
             same = (rate_hz, num_channels) == (block.sample_rate_hz, len(block.samples))
             if parts and (not same or num_samples >= rate_hz):
                 yield Block(np.concatenate(parts, axis=1), rate_hz)
@@ -109,12 +116,22 @@ class MediaSource:
             num_samples += block.samples.shape[1]
         if parts:
             yield Block(np.concatenate(parts, axis=1), rate_hz)
-        if is_empty and self.is_damaged:
+        if not self._num_good and self.is_damaged:
             raise MediaUndecodable("none of the audio in the file can be decoded")
-        if is_empty:
+        if not self._num_good:
             raise MediaEmpty("the file holds an audio track without any audio in it")
 
     def _iter_frames(self) -> Iterator[Block]:
+        end_s: float | None = None
+        for frame in self._iter_decoded():
+            block = Block(self._clean(_to_floats(frame)), frame.sample_rate)
+            if self._is_timed and frame.time is not None:
+                if end_s is not None:
+                    yield from self._fill(frame.time - end_s, block)
+                end_s = frame.time + frame.samples / frame.sample_rate
+            yield block
+
+    def _iter_decoded(self) -> Iterator[av.AudioFrame]:
         packets = self._container.demux(self._track)
         while True:
             try:
@@ -126,21 +143,30 @@ class MediaSource:
                 frames = self._track.decode(packet)
             except (av.error.FFmpegError, EOFError):
                 # A damaged packet must not end the recording; FFmpeg's tools go on as well.
-                if packet is not None:
-                    self.is_damaged = True
-                    continue
-                return
-            for frame in frames:
-                if frame.samples and frame.sample_rate > 0:
-                    yield Block(self._clean(_to_floats(frame)), frame.sample_rate)
+                self.is_damaged = self.is_damaged or packet is not None
+                frames = []
+            yield from (frame for frame in frames if frame.samples and frame.sample_rate > 0)
             if packet is None or packet.size == 0:
                 return  # the empty packet flushed the decoder
 
+    def _fill(self, hole_s: float, after: Block) -> Iterator[Block]:
+        """Yield silence for a hole of `hole_s`, if that is believable."""
+        if not _MIN_HOLE_S < hole_s < (self._length_s or _MAX_HOLE_S):
+            return
+        missing = round(hole_s * after.sample_rate_hz)
+        while missing > 0:
+            part = min(missing, after.sample_rate_hz)
+            yield Block(np.zeros((len(after.samples), part), np.float32), after.sample_rate_hz)
+            missing -= part
+
     def _clean(self, samples: Floats) -> Floats:
         # One NaN turns every Whisper feature of its window into NaN.
+        self._num_good += samples.size
         if not np.abs(samples).max() < _DISCARD_ABOVE:
+            good = np.abs(samples) < _DISCARD_ABOVE
             self.is_damaged = True
-            samples = np.where(np.abs(samples) < _DISCARD_ABOVE, samples, np.float32(0))
+            self._num_good -= int((~good).sum())
+            samples = np.where(good, samples, np.float32(0))
         return samples
 
     def _find_start_ms(self) -> int:
@@ -156,9 +182,9 @@ class MediaSource:
         if own is None or self._track.time_base is None:
             return 0
         # Against the earliest track and not against zero: an MPEG-TS clock starts anywhere.
-        offset_ms = round((float(own * self._track.time_base) - min(starts)) * 1000)
-        length_ms = (self._container.duration or 0) // 1000
-        return offset_ms if 0 < offset_ms <= length_ms else 0
+        offset_s = float(own * self._track.time_base) - min(starts)
+        is_believable = 0 < offset_s < (self._length_s or _MAX_HOLE_S)
+        return round(offset_s * 1000) if is_believable else 0
 
 
 def _open_container(file: BinaryIO, head: bytes) -> InputContainer:
