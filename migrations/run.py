@@ -1,0 +1,44 @@
+"""Brings a database to the newest schema; the same call for `migrate`, `up` and tests."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection
+
+from core.db import make_engine, schema_transaction
+from core.settings import Settings
+
+HEAD = "head"
+
+
+def migrate(settings: Settings, revision: str = HEAD) -> None:
+    """Upgrade the database of `settings`, alone: whoever else migrates now waits its turn.
+
+    Nothing happens if it is there already. All of it is one transaction.
+    """
+    if settings.database.startswith("sqlite"):
+        settings.data_path.mkdir(parents=True, exist_ok=True)
+    migrate_url(settings.database, revision)
+
+
+def migrate_url(url: str, revision: str = HEAD) -> None:
+    """Upgrade the database at `url`."""
+    engine = make_engine(url)
+    try:
+        with schema_transaction(engine) as connection:
+            command.upgrade(make_config(connection), revision)
+    finally:
+        engine.dispose()
+
+
+def make_config(connection: Connection | None = None) -> Config:
+    """Return Alembic's configuration, without any file.
+
+    Args:
+        connection: In a transaction of its own; None connects to what the settings name.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.attributes["connection"] = connection
+    return config
