@@ -124,11 +124,13 @@ class EventHub:
 
     def _connect(self) -> Redis:
         # No retries inside: redis-py would resubscribe in silence, and nobody would see the gap.
+        # A local socket has no keep-alive, and redis-py refuses the option there.
+        keepalive = {} if self._url.startswith("unix:") else {"socket_keepalive": True}
         return Redis.from_url(
             self._url,
             socket_timeout=None,
             socket_connect_timeout=2,
-            socket_keepalive=True,
+            **keepalive,
             health_check_interval=HEALTH_CHECK_S,
             retry=Retry(NoBackoff(), 0),
         )

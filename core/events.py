@@ -97,4 +97,6 @@ class RedisPublisher:
 
 def connect_redis(url: str) -> Redis:
     """Return a client with short timeouts for commands (blocking reads must set their own)."""
-    return Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2, socket_keepalive=True)
+    # A local socket has no keep-alive, and redis-py refuses the option there.
+    keepalive = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    return Redis.from_url(url, socket_timeout=2, socket_connect_timeout=2, **keepalive)
