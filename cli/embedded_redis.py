@@ -61,7 +61,7 @@ def plan_server(
     )
     return ChildSpec(
         name="redis",
-        command=(str(_binary()), str(config)),
+        command=(str(find_binary()), str(config)),
         environment=environment,
         stage=stage,
         grace_s=10.0,
@@ -77,7 +77,12 @@ def answers(url: str) -> bool:
         return False
 
 
-def _binary() -> Path:
+def find_binary() -> Path:
+    """Return the bundled server's program.
+
+    Raises:
+        ServiceUnavailable: There is none for this platform.
+    """
     try:
         # The package has no public name for it; its own ValkeyServer would poll, use the `atexit`
         # module and leave the child running when we are killed.

@@ -38,6 +38,14 @@ Models = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show all log lines.")]
 
 
+@app.callback()
+def prepare() -> None:
+    """Send what libraries log to stderr; stdout belongs to the command's answer."""
+    from core.logging import configure_logging
+
+    configure_logging("warning", "console")
+
+
 @app.command()
 def up(
     *,
@@ -163,7 +171,9 @@ def worker(
     """Run one Celery worker; without --queues it does every kind of work."""
     from cli import services
 
-    services.run_worker(queues=queues, models=model, name=name, concurrency=concurrency)
+    raise typer.Exit(
+        services.run_worker(queues=queues, models=model, name=name, concurrency=concurrency)
+    )
 
 
 @app.command()
@@ -180,6 +190,14 @@ def migrate() -> None:
     from cli import services
 
     services.run_migrate()
+
+
+@app.command()
+def doctor() -> None:
+    """Print every setting and its source, and check what the service needs."""
+    from cli import doctor as command
+
+    raise typer.Exit(command.run())
 
 
 @app.command()

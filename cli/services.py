@@ -34,11 +34,11 @@ def run_api(*, host: str, port: int, fd: int | None) -> None:
 
 def run_worker(
     *, queues: str | None, models: list[str] | None, name: str | None, concurrency: int | None
-) -> None:
-    """Work until a signal comes."""
+) -> int:
+    """Work until a signal comes; returns the exit code."""
     from workers import run
 
-    run.run_worker(
+    return run.run_worker(
         load_settings(models=join_models(models)),
         queues=queues.split(",") if queues else None,
         name=name,
