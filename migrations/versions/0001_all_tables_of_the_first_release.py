@@ -259,6 +259,7 @@ def upgrade() -> None:
         sa.Column("finished_at", Instant(), nullable=True),
         sa.Column("delete_at", Instant(), nullable=True),
         sa.Column("batch_id", sa.Uuid(), nullable=True),
+        sa.Column("may_reuse", sa.Boolean(), nullable=False),
         sa.Column("reused_from", sa.Uuid(), nullable=True),
         sa.Column("webhook_url", sa.Text(), nullable=True),
         sa.Column("webhook_secret", sa.String(length=200), nullable=True),
