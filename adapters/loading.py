@@ -5,12 +5,14 @@ and import that module here.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import adapters.qwen3_asr.adapter  # registers "Qwen3ASR"
 import adapters.whisper.adapter  # noqa: F401 - registers "Whisper"
 from adapters.base import Adapter, AdapterSpec, LoadOptions
+from adapters.device import resolve_device
 from adapters.registry import AdapterFamily, resolve_adapter
 from adapters.weights.resolve import read_config
 
@@ -31,6 +33,7 @@ def load_adapter(options: LoadOptions) -> Adapter:
     Raises:
         CheckpointInvalid: It is not one that its family can load.
     """
+    options = replace(options, device=resolve_device(options.device))
     return _family(read_config(options.folder)).load(options)
 
 
