@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 from celery import signals
+from celery.utils.nodenames import host_format
 
 from core.logging import configure_logging
 from core.queues import DELIVERY_QUEUE, MAINTENANCE_QUEUE, MEDIA_QUEUE, asr_queue
@@ -53,7 +54,7 @@ def run_worker(
     process = WorkerProcess(settings, name=name)
     app = make_worker_app(settings, process)
     worker = app.Worker(
-        hostname=f"{name}@%h",
+        hostname=host_format(f"{name}@%h"),
         queues=queues,
         pool="threads",
         concurrency=concurrency or num_engines + (MEDIA_THREADS if has_others else 0),
