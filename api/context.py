@@ -6,11 +6,13 @@ from anyio import CapacityLimiter
 from sqlalchemy.orm import Session, sessionmaker
 
 from api.hub import EventHub
+from api.limits import NoLimiter, RequestLimiter
 from api.metrics import Metrics
 from core.events import Publisher
 from core.queues import JobQueue
 from core.settings import Settings
 from core.storage.base import Storage
+from lifecycle.intake import Intake
 
 UPLOAD_THREADS = 16
 
@@ -23,6 +25,7 @@ class ApiContext:
         hub: The one Redis subscription of this process.
         upload_threads: Bounds blocking work of uploads, so that slow storage cannot take the
             threads that answer everybody else.
+        limiter: Counts requests of keys that have a limit.
     """
 
     settings: Settings
@@ -32,4 +35,16 @@ class ApiContext:
     publisher: Publisher
     hub: EventHub
     metrics: Metrics
+    limiter: RequestLimiter = field(default_factory=NoLimiter)
     upload_threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(UPLOAD_THREADS))
+
+    @property
+    def intake(self) -> Intake:
+        """What taking jobs in needs."""
+        return Intake(
+            settings=self.settings,
+            sessions=self.sessions,
+            storage=self.storage,
+            queue=self.queue,
+            publisher=self.publisher,
+        )

@@ -13,10 +13,12 @@ from sqlalchemy.orm import Session
 from starlette.requests import HTTPConnection
 
 from api.context import ApiContext
+from api.limits import admit
 from core.db import UnitOfWork, read_session, unit_of_work
 from core.errors import Forbidden, JobNotFound, Unauthenticated
 from core.keys import Scope
 from lifecycle.keys import authenticate, is_use_stale, note_use
+from lifecycle.limits import Limits
 from models import LOCAL_KEY_ID
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -28,6 +30,7 @@ class Caller:
 
     key_id: UUID
     scopes: frozenset[str]
+    limits: Limits
 
     def require(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the key has `scope` (or is an administrator's)."""
@@ -58,7 +61,8 @@ def identify(context: ApiContext, connection: HTTPConnection) -> Caller:
     """
     if not context.settings.auth:
         _refuse_strangers(connection)
-        return Caller(key_id=LOCAL_KEY_ID, scopes=frozenset(Scope))
+        limits = Limits.of(context.settings, {})
+        return Caller(key_id=LOCAL_KEY_ID, scopes=frozenset(Scope), limits=limits)
     scheme, secret = get_authorization_scheme_param(connection.headers.get("authorization"))
     if scheme.lower() != "bearer" or not secret:
         raise Unauthenticated("Send an API key as `Authorization: Bearer sk-…`.")
@@ -67,7 +71,8 @@ def identify(context: ApiContext, connection: HTTPConnection) -> Caller:
     if is_use_stale(row, now=now()):
         with unit_of_work(context.sessions) as uow:
             note_use(uow, row.id, now=now())
-    return Caller(key_id=row.id, scopes=frozenset(row.scopes))
+    limits = Limits.of(context.settings, row.limits)
+    return Caller(key_id=row.id, scopes=frozenset(row.scopes), limits=limits)
 
 
 def _refuse_strangers(connection: HTTPConnection) -> None:
@@ -94,6 +99,8 @@ def _requires(scope: Scope) -> Callable[..., Caller]:
     ) -> Caller:
         caller = identify(context, request)
         caller.require(scope)
+        limit = caller.limits.requests_per_min
+        request.state.limit_numbers = admit(context.limiter, caller.key_id, limit, now=now())
         return caller
 
     return caller

@@ -5,6 +5,7 @@ from fastapi import FastAPI
 from api.app import create_app as assemble
 from api.context import ApiContext
 from api.hub import EventHub
+from api.limits import RedisLimiter
 from api.metrics import Metrics
 from core.db import make_engine, make_sessions
 from core.events import RedisPublisher, connect_redis
@@ -27,12 +28,14 @@ def create_app() -> FastAPI:
 def make_context(settings: Settings) -> ApiContext:
     """Return the real services behind `settings`; none of them is asked anything yet."""
     queue = CeleryQueue(make_celery(settings.redis))
+    redis = connect_redis(settings.redis)
     return ApiContext(
         settings=settings,
         sessions=make_sessions(make_engine(settings.database, pool_size=POOL_SIZE)),
         storage=open_storage(settings.storage, s3_endpoint_url=settings.s3_endpoint_url),
         queue=queue,
-        publisher=RedisPublisher(connect_redis(settings.redis), queue),
+        publisher=RedisPublisher(redis, queue),
+        limiter=RedisLimiter(redis),
         hub=EventHub(settings.redis),
         metrics=Metrics(),
     )

@@ -7,7 +7,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.metrics import Metrics
-from api.problems import CLIENT_CLOSED_REQUEST, describe, respond
+from api.problems import CLIENT_CLOSED_REQUEST, describe, limit_headers, respond
 from core.ids import new_id
 
 log = structlog.get_logger(__name__)
@@ -46,6 +46,11 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message.get("headers", []), (REQUEST_ID_HEADER, request_id.encode())]
+                numbers = scope["state"].get("limit_numbers", {})
+                headers += [
+                    (name.lower().encode(), value.encode())
+                    for name, value in limit_headers(numbers).items()
+                ]
                 message = {**message, "headers": headers}
             await send(message)
 

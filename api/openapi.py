@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from api.problems import PROBLEM_TYPE
 from api.schemas import CreateJob, OpenAiError, ProblemView
+from lifecycle.submissions import SOURCE_FIELDS
 
 _REF = {"$ref": "#/components/schemas/ProblemView"}
 _OPENAI_REF = {"$ref": "#/components/schemas/OpenAiError"}
@@ -29,7 +30,7 @@ COMMON_RESPONSES: dict[int | str, dict[str, Any]] = {
 def job_body() -> dict[str, Any]:
     """Return `requestBody` of `POST /v1/jobs`: JSON, or a form with a file."""
     fields = CreateJob.model_json_schema()
-    form = {name: schema for name, schema in fields["properties"].items() if name != "media_key"}
+    form = {n: schema for n, schema in fields["properties"].items() if n not in SOURCE_FIELDS}
     form["metadata"] = {"type": "string", "description": "A JSON object.", "example": "{}"}
     form["file"] = {"type": "string", "format": "binary"}
     return {

@@ -194,6 +194,7 @@ def _describe_ours(exc: errors.ScriptoriumError) -> Problem:
         headers["WWW-Authenticate"] = 'Bearer realm="scriptorium"'
     if isinstance(exc, errors.LimitExceeded):
         headers["Retry-After"] = str(exc.retry_after_s)
+        headers |= limit_headers(exc.numbers)
     elif isinstance(exc, errors.Transient):
         headers["Retry-After"] = str(RETRY_AFTER_S)
     return Problem(
@@ -204,6 +205,11 @@ def _describe_ours(exc: errors.ScriptoriumError) -> Problem:
         param=exc.param if isinstance(exc, errors.InvalidOption) else None,
         headers=headers,
     )
+
+
+def limit_headers(numbers: Mapping[str, int]) -> dict[str, str]:
+    """Return the `X-RateLimit-…` headers that tell of limits."""
+    return {f"X-RateLimit-{name.title()}": str(value) for name, value in numbers.items()}
 
 
 def _describe_validation(exc: RequestValidationError) -> Problem:

@@ -48,7 +48,14 @@ class CreateJob(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    media_key: str = Field(description="Key of an object in the service's storage.")
+    media_key: str | None = Field(
+        default=None, description="Key of an object in the service's storage."
+    )
+    media_url: str | None = Field(default=None, description="Fetched by a worker.")
+    media_headers: dict[str, str] | None = Field(
+        default=None, description="Sent when `media_url` is fetched; kept secret."
+    )
+    upload_id: str | None = Field(default=None, description="Of `POST /v1/uploads`.")
     model: str | None = Field(default=None, description="A served model; default: the first.")
     language: str | None = Field(default=None, description="Code, `auto` or `multi`.")
     prompt: str | None = None

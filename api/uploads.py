@@ -196,6 +196,7 @@ def _check_declared_length(request: Request, settings: Settings) -> None:
 
 
 def check_room(settings: Settings) -> None:
+    """Raise `StorageUnavailable` if the local disk is nearly full."""
     parts = urlsplit(settings.storage)
     if parts.scheme == "file":
         check_free(Path(unquote(parts.path)), settings.min_free_bytes)

@@ -75,6 +75,7 @@ class Job(Base):
         delete_at: When the sweeper removes the job and all it left.
         transcript_key: Storage key of the transcript object.
         batch_id: The batch that made the job. No foreign key: jobs and batches go separately.
+        may_reuse: Whether a finished transcript may be copied.
         reused_from: The finished job whose transcript this one copied instead of working.
         webhook_url: Told of the job's end beside the key's endpoints.
         webhook_secret: `whsec_…` for `webhook_url`; None means the key's own. Never shown.
@@ -147,6 +148,7 @@ class Job(Base):
     delete_at: Mapped[datetime | None]
 
     batch_id: Mapped[UUID | None]
+    may_reuse: Mapped[bool] = mapped_column(default=True)
     reused_from: Mapped[UUID | None]
     webhook_url: Mapped[str | None] = mapped_column(Text)
     webhook_secret: Mapped[str | None] = mapped_column(String(200))

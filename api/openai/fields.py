@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from api.submissions import Submission, check_text
 from core.checkpoints import get_model
 from core.errors import InvalidOption
 from core.options import Priority, TaskKind, Timestamps, TranscribeOptions
 from core.settings import Settings
+from lifecycle.submissions import Submission, check_text
 
 ALIASES = frozenset({"whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"})
 """Names in OpenAI's clients that mean our default model."""

@@ -13,18 +13,16 @@ from api.deps import Context, JobId, Reader, Reading, Submitter, Uow, now
 from api.idempotency import IdempotencyKey, parse_once
 from api.openapi import job_body
 from api.schemas import JobList
-from api.submissions import (
+from api.submissions import accept_source, accept_upload, read_json_object
+from api.uploads import Fields, in_thread, read_body, receive_form
+from lifecycle.jobs import cancel_job, get_job, purge_job, retry_job
+from lifecycle.submissions import (
     Submission,
-    accept_key,
-    accept_upload,
     check_text,
     parse_fields,
     parse_submission,
-    read_json_object,
-    take_media_key,
+    take_source,
 )
-from api.uploads import Fields, in_thread, read_body, receive_form
-from lifecycle.jobs import cancel_job, get_job, purge_job, retry_job
 from lifecycle.views import JobView
 from models import Job, JobStatus
 
@@ -45,16 +43,16 @@ async def create_job(
     caller: Submitter,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
-    """Accept a recording: a form with a `file`, or JSON that names a `media_key`."""
+    """Accept a recording: a form with a `file`, or JSON that says where it is."""
     key_id = caller.key_id
     once_for = partial(parse_once, request, caller, idempotency_key)
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type == "application/json":
         raw = read_json_object(await read_body(request, max_bytes=MAX_JSON_BYTES))
         once = once_for(raw)
-        media_key = take_media_key(raw)
+        source = take_source(context.settings, raw)
         submission = parse_submission(context.settings, raw)
-        accept = partial(accept_key, context, key_id, media_key, submission, once=once, now=now())
+        accept = partial(accept_source, context, key_id, source, submission, once=once, now=now())
     else:
 
         def parse(fields: Fields) -> Submission:

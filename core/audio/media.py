@@ -50,6 +50,8 @@ class MediaInfo:
             default flag, else the first that can be decoded.
         start_ms: How long the audio starts after the container's first track (the picture). The
             decoded stream begins with that much silence, so sample times are media times.
+        claimed_ms: Length as the header has it, None if it says nothing: good for estimates and
+            limits, believed nowhere else.
     """
 
     codec: str
@@ -59,3 +61,4 @@ class MediaInfo:
     num_tracks: int
     track_index: int
     start_ms: int
+    claimed_ms: int | None = None

@@ -48,6 +48,9 @@ class Block:
     sample_rate_hz: int
 
 
+MAX_CLAIMED_US = 30 * 24 * 3600 * 1_000_000
+"""A month: longer claims are no recording's."""
+
 class MediaSource:
     """One opened media and the audio track chosen in it.
 
@@ -95,6 +98,7 @@ class MediaSource:
             num_tracks=self._num_tracks,
             track_index=self._track.index,
             start_ms=self._find_start_ms(),
+            claimed_ms=_claimed_ms(self._container.duration),
         )
 
     def __iter__(self) -> Iterator[Block]:
@@ -247,3 +251,10 @@ def _to_floats(frame: av.AudioFrame) -> Floats:
         return raw.astype(np.float32) * np.float32(2.0 ** (1 - 8 * raw.dtype.itemsize))
     with np.errstate(over="ignore", invalid="ignore"):
         return raw.astype(np.float32)
+
+
+def _claimed_ms(duration_us: int | None) -> int | None:
+    """Return a container's duration; broken headers have absurd ones, which say nothing."""
+    if duration_us is None or not 0 < duration_us <= MAX_CLAIMED_US:
+        return None
+    return duration_us // 1000
