@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,10 @@ _MAX_BYTES = 20 * 1024**2
 """Size at which a log file becomes `.1` and a new one begins: two files a child at most."""
 
 _TAIL_LINES = 20
+_QUIET_S = 30.0
+"""How long a warning is not shown again after it was: a server that is away logs it many times a
+second. The file has them all."""
+
 _SHOWN_LEVELS = frozenset({"warning", "error", "critical"})
 _BORING = frozenset({"level", "event", "timestamp", "logger", "exception"})
 
@@ -24,6 +29,7 @@ class ChildLog:
         self.path = path
         self._show = show
         self._is_verbose = is_verbose
+        self._shown_s: dict[str, float] = {}
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +60,17 @@ class ChildLog:
                     self._file = self._rotate()
                 self._file.write(line + "\n")
                 self._file.flush()
-        shown = line if self._is_verbose else find_complaint(line)
-        if shown:
-            self._show(shown)
+        if self._is_verbose:
+            self._show(line)
+        elif (complaint := find_complaint(line)) is not None and self._is_news(complaint):
+            self._show(complaint)
+
+    def _is_news(self, complaint: str) -> bool:
+        kind, now_s = " ".join(complaint.split()[:2]), time.monotonic()
+        if now_s - self._shown_s.get(kind, -_QUIET_S) < _QUIET_S:
+            return False
+        self._shown_s[kind] = now_s
+        return True
 
     def _rotate(self) -> IO[str]:
         if self.path.exists():

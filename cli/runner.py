@@ -30,6 +30,7 @@ _REFRESH_S = 0.25
 _PATIENCE_S = 300.0
 """Without a good answer to anything for so long, the run is given up; the next one goes on."""
 
+_SLOWEST_RETRY_S = 30.0
 _MAX_FAULTS = 3
 
 
@@ -119,7 +120,7 @@ class Runner:
         if isinstance(outcome, Later):
             self._put_off(item, outcome.reason, now_s)
             return
-        self._heard_s, item.num_faults = now_s, 0
+        self._heard_s, item.num_faults, item.num_delays = now_s, 0, 0
         if isinstance(outcome, Running):
             self._note_running(item, outcome.job, now_s)
         elif isinstance(outcome, Gone):
@@ -137,7 +138,8 @@ class Runner:
         if str(reason) != self._told:
             self._told = str(reason)
             self.view.say(f"waiting: {reason}")
-        item.next_s = now_s + reason.after_s
+        item.num_delays += 1
+        item.next_s = now_s + max(reason.after_s, min(_SLOWEST_RETRY_S, 0.5 * 2**item.num_delays))
 
     def _note_running(self, item: Item, job: dict[str, Any], now_s: float) -> None:
         if item.job_id is None or item.entry is not None:

@@ -71,6 +71,7 @@ class Item:
     since_s: float = 0.0
     next_s: float = 0.0
     num_faults: int = 0
+    num_delays: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,17 @@ from core.errors import ServiceUnavailable
 
 _POLL_S = 0.05
 
+_ECHO_S = 1.0
+"""Signals so soon after the first are its echo: `timeout`, `make` and terminals send one to the
+process and one to its group."""
+
 
 class Stopped(Exception):
     """The person at the terminal, or the system, asked this process to end."""
 
 
 class StopSignal:
-    """Set by the first Ctrl-C, SIGTERM or SIGHUP; the second calls `at_once` and exits.
+    """Set by the first Ctrl-C, SIGTERM or SIGHUP; a later one calls `at_once` and exits.
 
     Nothing is raised out of a signal handler: an exception at a random line could skip a clean-up.
     """
@@ -27,12 +31,17 @@ class StopSignal:
         self.event = threading.Event()
         self.at_once: Callable[[], None] = lambda: None
         self.number = signal.SIGINT
+        self._first_s = 0.0
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Take a signal."""
+        now_s = time.monotonic()
         if self.event.is_set():
+            if now_s - self._first_s < _ECHO_S:
+                return
             self.at_once()
             os._exit(128 + number)
+        self._first_s = now_s
         self.number = signal.Signals(number)
         self.event.set()
 

@@ -46,3 +46,14 @@ def test_lines_that_only_look_like_json_are_no_complaints():
     assert find_complaint('{"level": "warning"') is None
     assert find_complaint("plain text") is None
     assert find_complaint('{"level": "info", "event": "x"}') is None
+
+
+def test_a_warning_that_repeats_is_shown_once(tmp_path):
+    shown = []
+    log = ChildLog(tmp_path / "api.log", show=shown.append)
+    for seq in range(5):
+        line = json.dumps({"level": "warning", "event": "event.dropped", "seq": seq})
+        log.pump(io.BytesIO(f"{line}\n".encode()))
+    log.close()
+    assert shown == ["warning event.dropped seq=0"]
+    assert len((tmp_path / "api.log").read_text().splitlines()) == 5

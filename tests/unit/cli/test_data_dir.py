@@ -9,10 +9,14 @@ from core.errors import AlreadyRunning
 
 
 def test_a_second_owner_is_refused_and_told_who_the_first_is(tmp_path):
-    stack = RunningStack(pid=os.getpid(), kind="up", url="http://127.0.0.1:8000")
-    with own(tmp_path, kind="up"), announced(tmp_path, stack):
-        with pytest.raises(AlreadyRunning) as refused, own(tmp_path, kind="up"):
-            pass
+    stack = RunningStack(pid=os.getpid(), kind="up", url="http://127.0.0.1:8000", revisions={})
+    with (
+        own(tmp_path, kind="up"),
+        announced(tmp_path, stack),
+        pytest.raises(AlreadyRunning) as refused,
+        own(tmp_path, kind="up"),
+    ):
+        pass
     message = str(refused.value)
     assert f"`scriptorium up` (pid {os.getpid()})" in message
     assert "http://127.0.0.1:8000" in message
@@ -46,7 +50,7 @@ def test_a_child_process_does_not_inherit_the_lock(tmp_path):
 
 
 def test_a_running_stack_is_found_while_it_is_announced(tmp_path):
-    stack = RunningStack(pid=1, kind="up", url="http://127.0.0.1:8000")
+    stack = RunningStack(pid=1, kind="up", url="http://127.0.0.1:8000", revisions={"m": "1"})
     assert find_running(tmp_path) is None
     with own(tmp_path, kind="up"):
         assert find_running(tmp_path) is None
@@ -58,7 +62,9 @@ def test_a_running_stack_is_found_while_it_is_announced(tmp_path):
 def test_an_announcement_without_an_owner_does_not_count(tmp_path):
     with own(tmp_path, kind="up"):
         pass
-    (tmp_path / "up.json").write_text('{"pid": 1, "kind": "up", "url": "http://127.0.0.1:1"}')
+    (tmp_path / "up.json").write_text(
+        '{"pid": 1, "kind": "up", "url": "http://127.0.0.1:1", "revisions": {}}'
+    )
     assert find_running(tmp_path) is None
 
 
