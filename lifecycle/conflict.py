@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sqlalchemy import literal
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -16,5 +17,6 @@ def insert_or_ignore(session: Session, model: type[Base], values: dict[str, Any]
     means the other row is durable (or was made by this transaction).
     """
     insert = sqlite.insert if is_sqlite(session) else postgresql.insert
-    statement = insert(model).values(values).on_conflict_do_nothing()
-    return bool(session.connection().execute(statement).rowcount)
+    statement = insert(model).values(values).on_conflict_do_nothing().returning(literal(1))
+    # Not `rowcount`: psycopg says -1.
+    return session.execute(statement).first() is not None

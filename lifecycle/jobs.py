@@ -24,6 +24,7 @@ from core.storage.base import Storage
 from core.transcript import SAMPLE_RATE_HZ
 from lifecycle.deliveries import forget_deliveries
 from lifecycle.events import record_event
+from lifecycle.idempotency import forget_answers
 from lifecycle.progress import describe_update
 from models import Job, JobStage, JobStatus, Media, Window, WindowStatus
 
@@ -192,6 +193,7 @@ def purge_job(
     uow.session.execute(delete(Job).where(Job.id == job.id))  # its rows go by ON DELETE CASCADE
     uow.session.expunge(job)
     forget_deliveries(uow.session, [job.id], keep_unsent=keep_unsent_deliveries)
+    forget_answers(uow.session, [job.id])
     delete_windows_objects_later(uow, storage, job.id)
     if job.transcript_key is not None:
         uow.after_commit(partial(delete_object, storage, job.transcript_key))
