@@ -120,14 +120,16 @@ def show_job(session: Reading, caller: Reader, job_id: JobId) -> JobView:
 def cancel(uow: Uow, context: Context, caller: Submitter, job_id: JobId) -> JobView:
     """Cancel a job that has not ended."""
     job = get_job(uow.session, caller.key_id, job_id)
-    return JobView.of(cancel_job(uow, context.publisher, job, now=now()))
+    cancel_job(uow, context.publisher, job, now=now())
+    return JobView.of(get_job(uow.session, caller.key_id, job_id))
 
 
 @router.post("/{job_id}/retry")
 def retry(uow: Uow, context: Context, caller: Submitter, job_id: JobId) -> JobView:
     """Queue a failed or cancelled job again; what was recognised already is kept."""
     job = get_job(uow.session, caller.key_id, job_id)
-    return JobView.of(retry_job(uow, context.queue, context.publisher, job, now=now()))
+    retry_job(uow, context.queue, context.publisher, job, now=now())
+    return JobView.of(get_job(uow.session, caller.key_id, job_id))
 
 
 @router.delete("/{job_id}", status_code=status.HTTP_204_NO_CONTENT)
