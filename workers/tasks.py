@@ -13,39 +13,53 @@ from workers.process import WorkerProcess
 from workers.sweep import sweep, tidy
 
 
-def register_tasks(app: Celery, process: WorkerProcess) -> None:
-    """Give the app the tasks that `core.queues` names.
+class Tasks:
+    """What each message of `core.queues` does here.
 
-    To add one: name it there, and call what it does here.
+    To add one: name it there, write its method, register it below.
     """
 
-    def prepare_job(job_id: str) -> None:
-        prepare(process.context, UUID(job_id))
+    def __init__(self, app: Celery, process: WorkerProcess) -> None:
+        self._app = app
+        self._process = process
 
-    def recognise_windows(adapter: str) -> None:
-        engine = process.get_engine(adapter)
+    def prepare(self, job_id: str) -> None:
+        """Decode and cut a job."""
+        prepare(self._process.context, UUID(job_id))
+
+    def recognise(self, adapter: str) -> None:
+        """Work on whatever waits for an adapter."""
+        engine = self._process.get_engine(adapter)
         if engine is not None:
             engine.run()
 
-    def finish_job(job_id: str) -> None:
-        finish(process.context, UUID(job_id))
+    def finish(self, job_id: str) -> None:
+        """Stitch a job."""
+        finish(self._process.context, UUID(job_id))
 
-    def sweep_lost_work() -> None:
-        sweep(process.context, CeleryQueue(app))
+    def sweep(self) -> None:
+        """Look for lost work."""
+        sweep(self._process.context, CeleryQueue(self._app))
 
-    def tidy_storage() -> None:
-        tidy(process.context)
+    def tidy(self) -> None:
+        """Look for objects that nobody needs."""
+        tidy(self._process.context)
 
-    def deliver_webhooks() -> None:
-        Deliverer(process.context.sessions, process.settings).run()
+    def deliver(self) -> None:
+        """Make due attempts at webhooks."""
+        Deliverer(self._process.context.sessions, self._process.settings).run()
 
+
+def register_tasks(app: Celery, process: WorkerProcess) -> None:
+    """Give the app the tasks that `core.queues` names."""
+    tasks = Tasks(app, process)
     calls: dict[str, Callable[..., None]] = {
-        PREPARE: prepare_job,
-        RECOGNISE: recognise_windows,
-        FINISH: finish_job,
-        SWEEP: sweep_lost_work,
-        TIDY: tidy_storage,
-        DELIVER: deliver_webhooks,
+        PREPARE: tasks.prepare,
+        RECOGNISE: tasks.recognise,
+        FINISH: tasks.finish,
+        SWEEP: tasks.sweep,
+        TIDY: tasks.tidy,
+        DELIVER: tasks.deliver,
     }
     for name, call in calls.items():
         app.task(call, name=name)

@@ -1,0 +1,98 @@
+"""What prepare makes of media: silence, errors that cannot pass, errors that may, channels."""
+
+import numpy as np
+import pytest
+
+from core.db import read_session
+from core.errors import StorageUnavailable
+from lifecycle.transcripts import load_transcript
+from models import JobStatus
+from tests.integration.workers.test_lost_work import sweep_until
+from tests.support.pipeline import noise, text_of, wav
+
+
+def test_silence_gives_an_empty_transcript(pipeline, submit, job_of, events_of) -> None:
+    job_id = submit(np.zeros(48_000, np.float32), vad=True, language="auto")
+
+    pipeline.run()
+
+    job = job_of(job_id)
+    assert job.status == JobStatus.COMPLETED
+    assert (job.windows_total, job.language, job.duration_ms) == (0, None, 3000)
+    assert pipeline.adapter.batches == []
+    assert [e.type for e in events_of(job_id)][-2:] == ["transcript.text.done", "job.completed"]
+    with read_session(pipeline.context.sessions) as session:
+        assert load_transcript(session, job).segments == ()
+
+
+@pytest.mark.parametrize(
+    ("media", "code"), [(b"", "media_empty"), (b"this is not audio\n" * 99, "media_undecodable")]
+)
+def test_bad_media_fails_at_once_with_its_code(pipeline, submit, job_of, media, code) -> None:
+    job_id = submit(media=media)
+    pipeline.run()
+    job = job_of(job_id)
+    assert (job.status, job.error_code, job.attempt) == (JobStatus.FAILED, code, 1)
+
+
+def test_media_that_vanished_fails_the_job(pipeline, submit, job_of) -> None:
+    job_id = submit()
+    for info in list(pipeline.context.storage.list("media/")):
+        pipeline.context.storage.delete(info.key)
+    pipeline.run()
+    assert job_of(job_id).error_code == "media_gone"
+
+
+def test_an_error_that_may_pass_is_tried_again_later_and_not_forever(
+    pipeline, submit, job_of, monkeypatch
+) -> None:
+    def silent(*_args, **_kwargs):
+        raise StorageUnavailable("no answer")
+
+    job_id = submit()
+    monkeypatch.setattr(pipeline.context.storage, "put", silent)
+    pipeline.run()
+    job = job_of(job_id)
+    assert (job.status, job.failures, job.lease_expires_at) == (JobStatus.RUNNING, 1, None)
+    assert job.retry_at > pipeline.clock()
+
+    sweep_until(pipeline, lambda: job_of(job_id).status == JobStatus.FAILED)
+    assert job_of(job_id).error_code == "storage_unavailable"
+    assert job_of(job_id).attempt == pipeline.context.settings.max_attempts
+
+
+def test_channels_are_told_apart_and_merged_by_time(pipeline, submit, job_of, events_of) -> None:
+    left, right = noise(4.0, seed=1), noise(4.0, seed=2)
+    job_id = submit(media=wav(np.stack([left, right], axis=1)), channels="split")
+
+    pipeline.run()
+
+    with read_session(pipeline.context.sessions) as session:
+        segments = load_transcript(session, job_of(job_id)).segments
+    assert {s.channel for s in segments} == {0, 1}
+    assert [(s.start_ms, s.channel) for s in segments] == sorted(
+        (s.start_ms, s.channel) for s in segments
+    )
+    for segment in segments:
+        source = (left, right)[segment.channel]
+        assert segment.text == text_of(source[segment.start_ms * 16 : segment.end_ms * 16])
+    told = [e.data["text"] for e in events_of(job_id) if e.type == "transcript.segment"]
+    assert told == [s.text for s in segments]
+
+
+def test_translation_is_refused_where_the_model_cannot(pipeline, submit, job_of) -> None:
+    job_id = submit(task="translate")
+    pipeline.run()
+    assert job_of(job_id).error_code == "invalid_option"
+
+
+def test_the_size_of_media_that_was_not_uploaded_here_is_recorded(pipeline, submit) -> None:
+    from sqlalchemy import select
+
+    from models import Media
+
+    content = wav(noise(1.0))
+    submit(media=content)
+    pipeline.run()
+    with read_session(pipeline.context.sessions) as session:
+        assert session.scalars(select(Media.size_bytes)).one() == len(content)
