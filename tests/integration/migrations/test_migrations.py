@@ -1,0 +1,119 @@
+"""One set of migrations makes, checks and removes the tables on both databases."""
+
+import threading
+
+import pytest
+from alembic import command
+from sqlalchemy import inspect, select, text
+from sqlalchemy.exc import OperationalError
+
+from core.db import make_engine, make_sessions, read_session, schema_transaction
+from migrations.run import make_config, migrate, migrate_url
+from models import LOCAL_KEY_ID, ApiKey, Base
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_url(request: pytest.FixtureRequest, tmp_path) -> str:
+    """A database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'empty.db'}"
+    url: str = request.getfixturevalue("empty_postgres_url")
+    return url
+
+
+@pytest.fixture
+def engine(empty_url: str):
+    engine = make_engine(empty_url)
+    yield engine
+    engine.dispose()
+
+
+def tables(engine) -> set[str]:
+    return set(inspect(engine).get_table_names()) - {"alembic_version"}
+
+
+def test_up_down_up_gives_the_tables_of_the_models(empty_url, engine) -> None:
+    wanted = set(Base.metadata.tables)
+    migrate_url(empty_url)
+    assert tables(engine) == wanted
+    with schema_transaction(engine) as connection:
+        command.downgrade(make_config(connection), "base")
+    assert tables(engine) == set()
+    migrate_url(empty_url)
+    assert tables(engine) == wanted
+
+
+def test_the_models_say_nothing_that_the_migrations_do_not(empty_url, engine) -> None:
+    migrate_url(empty_url)
+    with schema_transaction(engine) as connection:
+        command.check(make_config(connection))
+
+
+def test_the_local_key_is_there_from_the_start(empty_url, engine) -> None:
+    migrate_url(empty_url)
+    with read_session(make_sessions(engine)) as session:
+        assert session.scalars(select(ApiKey.id)).all() == [LOCAL_KEY_ID]
+
+
+def test_processes_that_migrate_at_once_take_turns(empty_url, engine) -> None:
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            migrate_url(empty_url)
+        except Exception as exc:  # noqa: BLE001
+            errors.append(exc)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert tables(engine) == set(Base.metadata.tables)
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(empty_url, engine) -> None:
+    with pytest.raises(RuntimeError), schema_transaction(engine) as connection:
+        command.upgrade(make_config(connection), "head")
+        raise RuntimeError
+    assert tables(engine) == set()
+
+
+def test_migrating_makes_the_data_folder(settings, tmp_path) -> None:
+    chosen = settings(data_dir=tmp_path / "new" / "folder")
+    migrate(chosen)
+    assert (chosen.data_path / "scriptorium.db").is_file()
+
+
+def test_a_migration_does_not_wait_forever_for_a_table_in_use(empty_postgres_url) -> None:
+    engine = make_engine(empty_postgres_url)
+    try:
+        with schema_transaction(engine) as connection:
+            command.upgrade(make_config(connection), "head")
+            assert connection.scalar(text("SHOW lock_timeout")) == "10s"
+    finally:
+        engine.dispose()
+
+
+def test_foreign_keys_are_checked_and_on_again_after_a_migration_on_sqlite(tmp_path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    migrate_url(url)
+    engine = make_engine(url)
+    with pytest.raises(Exception, match="foreign_key_check"), schema_transaction(engine) as c:
+        c.exec_driver_sql("INSERT INTO events VALUES ('no-job', 1, 'x', '{}', '2026-01-01')")
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+        assert connection.exec_driver_sql("SELECT count(*) FROM events").scalar() == 0
+    engine.dispose()
+
+
+def test_a_locked_database_is_an_operational_error(tmp_path, monkeypatch) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    holder, waiter = make_engine(url), make_engine(url)
+    with schema_transaction(holder), waiter.connect() as connection:
+        connection.connection.dbapi_connection.execute("PRAGMA busy_timeout=50")  # type: ignore[union-attr]
+        with pytest.raises(OperationalError, match="locked"):
+            connection.exec_driver_sql("SELECT 1")
+    holder.dispose()
+    waiter.dispose()
