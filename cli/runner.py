@@ -76,7 +76,7 @@ class Runner:
                 self.view.refresh()
         finally:
             for pool in (uploads, watchers):
-                pool.shutdown(cancel_futures=True)
+                pool.shutdown(cancel_futures=self.stop.is_set())
 
     def _start_uploads(self, pool: ThreadPoolExecutor) -> None:
         now_s = time.monotonic()
