@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from core.audio.decode import MediaStream
 from core.audio.media import MediaInfo
-from core.audio.speech import FRAME_SAMPLES, SpeechDetector, SpeechFrames
+from core.audio.speech import FRAME_SAMPLES, SpeechDetector
 from core.audio.windows import PlannedWindow, Span, WindowPlanner, WindowRules
 from core.transcript import SAMPLE_RATE_HZ, samples_to_ms
 
@@ -127,14 +127,18 @@ class _Channel:
 
     def hear(self, samples: Samples) -> list[tuple[int, int, Samples]]:
         self._samples = np.concatenate((self._samples, samples))
-        return self._plan(self._detector.feed(samples))
+        frames = self._detector.feed(samples)
+        return self._take(
+            self._planner.push(frames.probabilities.tolist(), frames.energies.tolist())
+        )
 
     def finish(self) -> list[tuple[int, int, Samples]]:
-        windows = self._plan(self._detector.finish())
-        return windows + self._take(self._planner.finish(self._first + len(self._samples)))
-
-    def _plan(self, frames: SpeechFrames) -> list[tuple[int, int, Samples]]:
-        spans = self._planner.push(frames.probabilities.tolist(), frames.energies.tolist())
+        frames = self._detector.finish()
+        spans = self._planner.finish(
+            frames.probabilities.tolist(),
+            frames.energies.tolist(),
+            num_samples=self._first + len(self._samples),
+        )
         return self._take(spans)
 
     def _take(self, spans: list[Span]) -> list[tuple[int, int, Samples]]:

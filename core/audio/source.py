@@ -51,6 +51,7 @@ class Block:
 MAX_CLAIMED_US = 30 * 24 * 3600 * 1_000_000
 """A month: longer claims are no recording's."""
 
+
 class MediaSource:
     """One opened media and the audio track chosen in it.
 

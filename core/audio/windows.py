@@ -98,10 +98,10 @@ class WindowPlanner:
             candidate = self._tracker.region
             first = self._tracker.num_frames if candidate is None else candidate.start
             frame = max(self._floor, first - self._rules.pad)
-        return frame * self._rules.frame_samples
+        return self._to_samples(frame)
 
     def push(self, probabilities: Iterable[float], energies: Iterable[float]) -> list[Span]:
-        """Take the next frames, equally many of both; return the windows they complete."""
+        """Take the next whole frames, equally many of both; return the windows they complete."""
         self._energies.extend(energies)
         for probability in probabilities:
             # One frame more than a full window may be pending: the media can end inside it.
@@ -113,18 +113,27 @@ class WindowPlanner:
             self._hear(probability)
         return self._take()
 
-    def finish(self, num_samples: int) -> list[Span]:
-        """Return the last windows; the media has `num_samples`, the last frame may be partial."""
+    def finish(
+        self, probabilities: Iterable[float], energies: Iterable[float], *, num_samples: int
+    ) -> list[Span]:
+        """Take the rest of the frames and return the last windows.
+
+        Args:
+            num_samples: Length of the media, which may end inside the last frame.
+        """
+        spans = self.push(probabilities, energies)
         if self._tracker.region is not None and self._start is not None:
             self._believe(self._tracker.region)  # no time left to grow, and maybe half a word
         while self._start is not None:
             end = self._tracker.num_frames if self._rules.is_everything else self._padded_end()
-            if self._clip(end, num_samples) - self._clip(self._start) <= self._rules.max_samples:
-                self._emit(self._start, end)
-                self._start = None
-            else:
+            length = min(self._to_samples(end), num_samples) - self._to_samples(self._start)
+            if length > self._rules.max_samples:
                 self._cut(self._start)
-        return [(start, min(end, num_samples)) for start, end in self._take()]
+                continue
+            if length > 0:
+                self._emit(self._start, end)
+            self._start = None
+        return [(start, min(end, num_samples)) for start, end in spans + self._take()]
 
     def _hear(self, probability: float) -> None:
         region = self._tracker.push(probability)
@@ -137,7 +146,8 @@ class WindowPlanner:
 
     def _believe(self, region: Region) -> None:
         """Make `region` part of the window that is open, or open one for it."""
-        if self._regions and self._regions[-1] is region:
+        is_known = self._regions and self._regions[-1] is region
+        if is_known or region.end <= self._floor:  # all of it was in a window before
             return
         region.start = max(region.start, self._floor)
         if (
@@ -197,9 +207,12 @@ class WindowPlanner:
 
     def _find_quietest(self, first: int, last: int) -> int:
         """Return the quietest border between frames in [first, last]; the latest of equals."""
-        offset = max(first - _HALF_SPOT_FRAMES, self._energies_start)
-        heard = np.asarray(self._energies[offset - self._energies_start :])
-        sums = np.concatenate(([0.0], np.cumsum(heard[: last + _HALF_SPOT_FRAMES - offset])))
+        # Neither before the window nor beyond the frames heard so far: what else is still or
+        # already here depends on how frames are grouped.
+        offset = max(first - _HALF_SPOT_FRAMES, self._start or 0)
+        end = min(last + _HALF_SPOT_FRAMES, self._tracker.num_frames)
+        heard = self._energies[offset - self._energies_start : end - self._energies_start]
+        sums = np.concatenate(([0.0], np.cumsum(heard)))
         borders = np.arange(first, last + 1) - offset
         low = np.maximum(borders - _HALF_SPOT_FRAMES, 0)
         high = np.minimum(borders + _HALF_SPOT_FRAMES, len(sums) - 1)
@@ -210,16 +223,15 @@ class WindowPlanner:
         self.num_speech_frames += sum(
             max(0, min(region.end, end) - region.start) for region in self._regions
         )
-        self._done.append((self._clip(start), self._clip(end)))
+        self._done.append((self._to_samples(start), self._to_samples(end)))
         self._floor = end
         self._regions = []
 
     def _padded_end(self) -> int:
         return min(self._regions[-1].end + self._rules.pad, self._tracker.num_frames)
 
-    def _clip(self, frame: int, num_samples: int | None = None) -> int:
-        sample = frame * self._rules.frame_samples
-        return sample if num_samples is None else min(sample, num_samples)
+    def _to_samples(self, frame: int) -> int:
+        return frame * self._rules.frame_samples
 
     def _take(self) -> list[Span]:
         done, self._done = self._done, []
