@@ -21,8 +21,9 @@ class Results:
         interrupted: Whether a signal ended the run early.
     """
 
-    def __init__(self, *, as_jsonl: bool) -> None:
+    def __init__(self, *, as_jsonl: bool, num_others: int = 0) -> None:
         self._as_jsonl = as_jsonl
+        self._num_others = num_others
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self.say: Callable[[str], None] = lambda line: print(line, file=sys.stderr)
@@ -60,6 +61,8 @@ class Results:
         print(line, file=out)
         for reason, number in self._reasons.most_common():
             print(f"  failed, {reason}: {number}", file=out)
+        if self._num_others:
+            print(f"  left alone, no recordings: {self._num_others}", file=out)
         if self.interrupted:
             print("Interrupted. The same command goes on where this stopped.", file=out)
         out.flush()

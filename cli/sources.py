@@ -15,10 +15,12 @@ MEDIA_SUFFIXES = frozenset(
         "voc vob w64 wav wave weba webm wma wmv wv"
     ).split()
 )
-"""Taken from a folder by name alone. `.ts` is missing: most of those are programs. A file that is
-named on the command line is taken whatever it is called."""
+"""Taken from a folder by name alone; others, `.ts` among them, only if their content is media. A
+file that is named on the command line is taken whatever it is called."""
 
-_HEAD_BYTES = 16
+_HEAD_BYTES = 2 * 188 + 1
+"""Enough for the marks of three packets of an MPEG transport stream."""
+
 _MAGIC = (  # offset and bytes that open a media file
     (0, b"fLaC"),
     (0, b"OggS"),
@@ -63,8 +65,23 @@ class Problem:
     reason: str
 
 
-def find_sources(paths: Sequence[str]) -> tuple[list[Source], list[Problem]]:
-    """Return every recording that `paths` mean, each once and in order, and what cannot be read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """All that was found; nothing is left out of one of the three.
+
+    Attributes:
+        sources: Each recording once, in order.
+        problems: What was asked for and cannot be read.
+        others: Files in the folders that are no recordings.
+    """
+
+    sources: list[Source]
+    problems: list[Problem]
+    others: list[Path]
+
+
+def find_sources(paths: Sequence[str]) -> Found:
+    """Return every recording that `paths` mean.
 
     Args:
         paths: Files, folders (searched to the bottom, without hidden files and without following
@@ -72,24 +89,32 @@ def find_sources(paths: Sequence[str]) -> tuple[list[Source], list[Problem]]:
     """
     sources: dict[Path, Source] = {}
     problems: dict[Path, Problem] = {}
+    others: dict[Path, None] = {}
     for found in (item for text in paths for item in _expand(text)):
+        if isinstance(found, Path):
+            others[found] = None
+            continue
         # The same recording by two paths is one; a link to it is one too.
         key = Path(os.path.realpath(found.path))
         if isinstance(found, Source):
             sources.setdefault(key, found)
         else:
             problems.setdefault(found.path, found)
-    return list(sources.values()), list(problems.values())
+    return Found(
+        sources=list(sources.values()), problems=list(problems.values()), others=list(others)
+    )
 
 
 def looks_like_media(head: bytes) -> bool:
-    """Whether a file that begins with `head` (16 bytes) is audio or video."""
+    """Whether a file that begins with `head` (377 bytes or all there are) is audio or video."""
     if any(head[offset : offset + len(magic)] == magic for offset, magic in _MAGIC):
+        return True
+    if head[0::188] == b"GGG":  # ISO 13818-1: packets of 188 bytes that begin with 0x47
         return True
     return len(head) > 1 and head[0] == 0xFF and head[1] in _LAYER_3
 
 
-def _expand(text: str) -> Iterator[Source | Problem]:
+def _expand(text: str) -> Iterator[Source | Problem | Path]:
     path = Path(text).expanduser()
     if os.path.lexists(path):
         matches: Iterable[Path] = (path,)
@@ -107,7 +132,7 @@ def _expand(text: str) -> Iterator[Source | Problem]:
             yield _take(match.absolute(), Path(match.name))
 
 
-def _walk(root: Path) -> Iterator[Source | Problem]:
+def _walk(root: Path) -> Iterator[Source | Problem | Path]:
     failures: list[OSError] = []
     for folder, names, files in os.walk(root, onerror=failures.append):
         names[:] = sorted(name for name in names if not name.startswith("."))
@@ -117,6 +142,8 @@ def _walk(root: Path) -> Iterator[Source | Problem]:
                 continue
             if path.suffix.lower() in MEDIA_SUFFIXES or _is_media_inside(path):
                 yield _take(path, path.relative_to(root))
+            else:
+                yield path
     for failure in failures:
         yield Problem(path=Path(failure.filename), reason=_reason(failure))
 

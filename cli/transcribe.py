@@ -65,13 +65,13 @@ def run(request: Request) -> int:
     """Transcribe; returns the exit code: 0 all well, 1 something failed, 128 + n after signal n."""
     formats = parse_formats(request.formats)
     options = _options(request)
-    sources, problems = find_sources(request.paths)
-    results = Results(as_jsonl=request.as_jsonl)
-    for problem in problems:
+    found = find_sources(request.paths)
+    results = Results(as_jsonl=request.as_jsonl, num_others=len(found.others))
+    for problem in found.problems:
         results.add(_unreadable(problem))
     with stop_signals() as stop, ExitStack() as cleanup:
         try:
-            if sources:
+            if found.sources:
                 settings = load_settings(data_dir=request.data)
                 settings.data_path.mkdir(parents=True, mode=0o700, exist_ok=True)
                 ledger = cleanup.enter_context(open_ledger(settings.data_path / "transcribe.db"))
@@ -79,14 +79,14 @@ def run(request: Request) -> int:
                     request=request,
                     formats=formats,
                     options=options,
-                    sources=sources,
+                    sources=found.sources,
                     ledger=ledger,
                     results=results,
                     stop=stop,
                 )
         except Stopped:
             results.interrupted = True
-    if not sources and not problems:
+    if not found.sources and not found.problems:
         raise InvalidInput("There are no recordings in " + ", ".join(request.paths) + ".")
     results.summarise()
     if results.interrupted:
