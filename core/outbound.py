@@ -4,7 +4,7 @@ The guard resolves once, checks every address and connects to what it checked, s
 changes its mind between check and use gains nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_network
 from typing import Any
 
@@ -16,14 +16,23 @@ from core import errors
 
 EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 MAX_URL_CHARS = 2048
+CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie"})
 
 Resolver = Callable[..., Any]
 """A stand-in for `socket.getaddrinfo`."""
 
 
-def outbound_policy(*, allow_private: bool) -> Policy:
-    """Return what may be reached: public addresses only, unless the deployment says otherwise."""
+def outbound_policy(
+    *, allow_private: bool, max_redirects: int = 5, sensitive_headers: Iterable[str] = ()
+) -> Policy:
+    """Return what may be reached: public addresses only, unless the deployment says otherwise.
+
+    Args:
+        sensitive_headers: Dropped, beside credentials, when a redirect leads to another origin.
+    """
     return Policy(
+        max_redirects=max_redirects,
+        sensitive_headers=CREDENTIALS | {name.lower() for name in sensitive_headers},
         allowed_ports=frozenset(range(1, 65_536)),
         allowed_networks=EVERYWHERE if allow_private else (),
         max_url_length=MAX_URL_CHARS,
@@ -67,14 +76,23 @@ def open_async_client(
 
 
 def open_client(
-    *, allow_private: bool, timeout_s: float, resolver: Resolver | None = None
+    *,
+    allow_private: bool,
+    timeout_s: float,
+    max_redirects: int,
+    sensitive_headers: Iterable[str] = (),
+    resolver: Resolver | None = None,
 ) -> httpx.Client:
-    """Return the blocking twin; each hop of a redirect that its user follows is checked again."""
+    """Return a blocking client; each hop of a redirect is checked like the first."""
     return Client(
-        policy=outbound_policy(allow_private=allow_private),
+        policy=outbound_policy(
+            allow_private=allow_private,
+            max_redirects=max_redirects,
+            sensitive_headers=sensitive_headers,
+        ),
         resolver=resolver,
         timeout=httpx.Timeout(timeout_s),
         limits=httpx.Limits(max_connections=4, max_keepalive_connections=0),
-        follow_redirects=False,
+        follow_redirects=True,
         trust_env=False,
     )
