@@ -1,0 +1,221 @@
+"""Events over SSE and WebSocket: every one once, in order, whatever happens to Redis or clients."""
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from uuid import UUID
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+from redis import Redis
+from starlette.websockets import WebSocketDisconnect
+
+from api.context import ApiContext
+from core.transcript import Segment
+from tests.integration.api.conftest import client_of, make_key
+from tests.integration.api.fakes import HELLO, complete, finish_now, start, tell
+from tests.integration.api.servers import Server
+from tests.integration.api.test_jobs import post
+
+TYPES = [
+    "job.updated", "job.updated", "transcript.segment", "transcript.segment",
+    "transcript.text.done", "job.completed",
+]  # fmt: skip
+
+
+def parse(text: str) -> list[dict]:
+    """Return the events of a complete SSE body, and check that id, event and data agree."""
+    events = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+        if "data" not in fields:
+            continue
+        event = json.loads(fields["data"])
+        assert (fields["id"], fields["event"]) == (str(event["seq"]), event["type"])
+        events.append(event)
+    return events
+
+
+def read_events(server: Server, job_id: str, **headers: str) -> Iterator[dict]:
+    url = f"{server.url}/v1/jobs/{job_id}/events"
+    with httpx.stream("GET", url, headers=server.headers | headers, timeout=60) as response:
+        assert response.status_code == 200
+        for line in response.iter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line.removeprefix("data: "))
+
+
+def upload(server: Server) -> str:
+    from tests.integration.api.conftest import SPEECH
+
+    response = httpx.post(
+        f"{server.url}/v1/jobs",
+        files={"file": ("a.wav", SPEECH.read_bytes())},
+        headers=server.headers,
+        timeout=60,
+    )
+    assert response.status_code == 202, response.text
+    return response.json()["id"]
+
+
+def test_an_ended_jobs_events_are_replayed_from_any_seq(client: TestClient, context: ApiContext):
+    job_id = post(client).json()["id"]
+    finish_now(context, UUID(job_id))
+    url = f"/v1/jobs/{job_id}/events"
+    response = client.get(url)
+    assert response.headers["Content-Type"].startswith("text/event-stream")
+    events = parse(response.text)
+    assert [event["type"] for event in events] == TYPES
+    assert [event["seq"] for event in events] == [1, 2, 3, 4, 5, 6]
+    assert events[2]["data"]["text"] == HELLO[0].text
+    assert parse(client.get(url, headers={"Last-Event-ID": "4"}).text) == events[4:]
+    assert parse(client.get(url, params={"after": 2}).text) == events[2:]
+    assert client.get(url, headers={"Last-Event-ID": "6"}).status_code == 204
+    for bad in ("x", "-1", "9" * 30):
+        assert client.get(url, headers={"Last-Event-ID": bad}).status_code == 400
+    assert client.get(url, params={"after": 2**70}).status_code == 422
+
+
+def test_events_arrive_while_the_job_runs(server: Server, sqlite_context: ApiContext):
+    job_id = upload(server)
+    events = read_events(server, job_id)
+    assert next(events)["data"]["status"] == "queued"
+    start(sqlite_context, UUID(job_id))
+    assert next(events)["data"]["status"] == "running"
+    for segment in HELLO:
+        tell(sqlite_context, UUID(job_id), segment)
+        assert next(events)["data"]["text"] == segment.text
+    complete(sqlite_context, UUID(job_id))
+    assert [event["type"] for event in events] == ["transcript.text.done", "job.completed"]
+
+
+def test_a_retried_job_goes_on_where_its_stream_had_ended(
+    sqlite_client: TestClient, sqlite_context: ApiContext
+):
+    job_id = post(sqlite_client).json()["id"]
+    url = f"/v1/jobs/{job_id}"
+    sqlite_client.post(f"{url}/cancel")
+    assert [e["type"] for e in parse(sqlite_client.get(f"{url}/events").text)][
+        -1
+    ] == "job.cancelled"
+    sqlite_client.post(f"{url}/retry")
+    finish_now(sqlite_context, UUID(job_id))
+    events = parse(sqlite_client.get(f"{url}/events").text)
+    assert [event["type"] for event in events] == ["job.updated", "job.cancelled", *TYPES]
+
+
+def listen(server: Server, job_id: str, number: int, mine: list[dict]) -> None:
+    """Read to the end, dropping the line several times on the way."""
+    rounds = 0
+    while not (mine and mine[-1]["type"] == "job.completed"):
+        rounds += 1
+        patience = (number * 7 + rounds) % 11 if rounds < 8 else 10_000
+        last = {"Last-Event-ID": str(mine[-1]["seq"])} if mine else {}
+        mine += itertools.islice(read_events(server, job_id, **last), patience + 1)
+
+
+def test_thirty_clients_that_drop_while_redis_forgets_them_get_every_event_once(
+    server: Server, sqlite_context: ApiContext, redis_url: str
+):
+    """Redis loses its clients again and again; readers drop and come back with Last-Event-ID."""
+    job_id = upload(server)
+    received: list[list[dict]] = [[] for _ in range(30)]
+    threads = [
+        threading.Thread(target=listen, args=(server, job_id, number, mine))
+        for number, mine in enumerate(received)
+    ]
+    for thread in threads:
+        thread.start()
+    start(sqlite_context, UUID(job_id))
+    segments = tuple(
+        Segment(text=f"Phrase {i}.", start_ms=i * 20, end_ms=i * 20 + 10) for i in range(60)
+    )
+    with Redis.from_url(redis_url) as redis:
+        for index, segment in enumerate(segments):
+            tell(sqlite_context, UUID(job_id), segment)
+            if index % 10 == 5:
+                redis.client_kill_filter(_type="pubsub")
+    complete(sqlite_context, UUID(job_id), segments)
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+    for events in received:
+        assert [event["seq"] for event in events] == list(range(1, len(segments) + 5))
+
+
+def test_a_deleted_jobs_stream_ends(server: Server, sqlite_context: ApiContext, monkeypatch):
+    import api.job_events
+
+    monkeypatch.setattr(api.job_events, "HEARTBEAT_S", 0.2)
+    job_id = upload(server)
+    events = read_events(server, job_id)
+    next(events)
+    httpx.delete(f"{server.url}/v1/jobs/{job_id}", headers=server.headers)
+    assert list(events) == []
+
+
+def test_a_lost_publication_is_found_at_the_next_heartbeat(
+    server: Server, sqlite_context: ApiContext, redis_url: str, monkeypatch
+):
+    import api.job_events
+
+    monkeypatch.setattr(api.job_events, "HEARTBEAT_S", 0.2)
+    job_id = upload(server)
+    events = read_events(server, job_id)
+    next(events)
+    monkeypatch.setattr(sqlite_context.publisher, "publish", lambda _event: None)
+    finish_now(sqlite_context, UUID(job_id))
+    assert [event["type"] for event in events] == TYPES[1:]
+
+
+def test_a_websocket_carries_the_same_events(sqlite_client: TestClient, sqlite_context: ApiContext):
+    job_id = post(sqlite_client).json()["id"]
+    received = []
+    with sqlite_client.websocket_connect(f"/v1/jobs/{job_id}/ws") as socket:
+        received.append(socket.receive_json())
+        finish_now(sqlite_context, UUID(job_id))
+        received += [socket.receive_json() for _ in range(5)]
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+    assert closed.value.code == 1000
+    assert received == parse(sqlite_client.get(f"/v1/jobs/{job_id}/events").text)
+    with sqlite_client.websocket_connect(f"/v1/jobs/{job_id}/ws?after=4") as socket:
+        assert socket.receive_json() == received[4]
+
+
+def test_a_websocket_is_refused_with_the_same_problems(
+    sqlite_client: TestClient, sqlite_context: ApiContext
+):
+    from starlette.testclient import WebSocketDenialResponse
+
+    job_id = post(sqlite_client).json()["id"]
+    stranger = client_of(sqlite_context, make_key(sqlite_context))
+    nobody = client_of(sqlite_context, None)
+    for client, path, status in [
+        (stranger, f"/v1/jobs/{job_id}/ws", 404),
+        (sqlite_client, "/v1/jobs/nonsense/ws", 404),
+        (nobody, f"/v1/jobs/{job_id}/ws", 401),
+    ]:
+        with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
+            pass
+        assert refused.value.status_code == status
+
+
+def test_a_reader_that_lags_loses_its_queue_but_no_event():
+    import asyncio
+    from uuid import uuid4
+
+    from api.hub import MAX_QUEUED, EventHub, LiveEvent
+    from core.events import EventType
+
+    async def run() -> None:
+        hub = EventHub("redis://127.0.0.1:1")
+        with hub.subscribe(uuid4()) as subscription:
+            for seq in range(MAX_QUEUED + 50):
+                subscription.offer(LiveEvent(seq, EventType.SEGMENT, "{}"))
+            assert await subscription.take(timeout_s=1) is None
+            assert await subscription.take(timeout_s=0.01) == []
+
+    asyncio.run(run())
