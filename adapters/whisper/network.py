@@ -5,8 +5,9 @@ positions, leave the batch when they are done, and read keys and values from buf
 never copied whole. The arithmetic is that of `WhisperDecoderLayer`; a test compares them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +67,27 @@ class _Place:
         index: The positions: the same slice for all rows, or one a row, shape (num_rows,).
         length: How many positions the longest row looks at.
         mask: Which of them each row may see, or None if all (as far as causality allows).
+        watch: Collects what chosen heads look at, or None.
     """
 
     index: torch.Tensor | slice
     length: int
     mask: torch.Tensor | None = None
+    watch: "_Watch | None" = None
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Cross-attention scores, before the softmax, of `heads` (layer -> its heads)."""
+
+    heads: Mapping[int, Sequence[int]]
+    scores: list[torch.Tensor] = field(default_factory=list)
+
+    def look(self, number: int, query: torch.Tensor, keys: torch.Tensor) -> None:
+        """Keep layer `number`'s scores for query and keys of (rows, heads, positions, width)."""
+        heads = list(self.heads.get(number, ()))
+        if heads:
+            self.scores.append(query[:, heads].float() @ keys[:, heads].float().transpose(2, 3))
 
 
 class DecoderCache:
@@ -205,17 +222,46 @@ class Network:
         Returns:
             Shape (num_rows, num_wanted, vocab_size), float32.
         """
-        length = max(len(prefix) for prefix in prefixes)
-        # Padding on the right: causality hides it from the prefix, and later tokens overwrite it.
-        tokens = torch.zeros((len(prefixes), length), dtype=torch.long)
-        for row, prefix in enumerate(prefixes):
-            tokens[row, : len(prefix)] = torch.tensor(prefix)
-        hidden = F.embedding(tokens.to(self.device), self._embed) + self._positions[:length]
-        place = _Place(slice(0, length), length)
-        for number in range(len(self._layers)):
-            hidden = self._run_layer(number, hidden, cache, place)
+        hidden = self._run_all(cache, prefixes, watch=None)
         rows = torch.arange(len(prefixes), device=self.device)[:, None]
         return self._logits(hidden[rows, wanted.to(self.device)])
+
+    def align(
+        self, encoded: torch.Tensor, tokens: Sequence[int], heads: Sequence[tuple[int, int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Read a finished text once more and watch where `heads` (layer, head) look.
+
+        Returns:
+            Scores before the softmax, shape (num_heads, num_tokens, 1500), and the logits at
+            every token, shape (num_tokens, vocab_size); both float32.
+        """
+        by_layer = defaultdict(list)
+        for layer, head in heads:
+            by_layer[layer].append(head)
+        watch = _Watch(by_layer)
+        hidden = self._run_all(self.make_cache([encoded]), [tokens], watch=watch)
+        return torch.cat(watch.scores, dim=1)[0], self._logits(hidden[0])
+
+    @property
+    def late_heads(self) -> list[tuple[int, int]]:
+        """All heads of the later half of the layers: what aligns where nothing better is known."""
+        layers = range(len(self._layers) // 2, len(self._layers))
+        return [(layer, head) for layer in layers for head in range(self._num_heads)]
+
+    def _run_all(
+        self, cache: DecoderCache, rows: Sequence[Sequence[int]], *, watch: "_Watch | None"
+    ) -> torch.Tensor:
+        """Return the last layer's output, shape (num_rows, longest row, width)."""
+        length = max(len(row) for row in rows)
+        # Padding on the right: causality hides it from the prefix, and later tokens overwrite it.
+        tokens = torch.zeros((len(rows), length), dtype=torch.long)
+        for number, row in enumerate(rows):
+            tokens[number, : len(row)] = torch.tensor(row)
+        hidden = F.embedding(tokens.to(self.device), self._embed) + self._positions[:length]
+        place = _Place(slice(0, length), length, watch=watch)
+        for number in range(len(self._layers)):
+            hidden = self._run_layer(number, hidden, cache, place)
+        return hidden
 
     def step(
         self, cache: DecoderCache, tokens: Sequence[int], positions: Sequence[int]
@@ -263,10 +309,11 @@ class Network:
         hidden = hidden + layer.self_attention.out(mixed.transpose(1, 2).reshape(hidden.shape))
 
         query = layer.cross_attention.query(layer.cross_norm(hidden)) * scale
+        query = query.reshape(heads).transpose(1, 2)
         keys, values = cache.cross(number)
-        mixed = F.scaled_dot_product_attention(
-            query.reshape(heads).transpose(1, 2).to(keys.dtype), keys, values, scale=1.0
-        )
+        if place.watch is not None:
+            place.watch.look(number, query, keys)
+        mixed = F.scaled_dot_product_attention(query.to(keys.dtype), keys, values, scale=1.0)
         mixed = mixed.transpose(1, 2).reshape(hidden.shape).to(hidden.dtype)
         hidden = hidden + layer.cross_attention.out(mixed)
 

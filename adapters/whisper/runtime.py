@@ -13,6 +13,7 @@ from adapters.base import AdapterSpec, LoadOptions, Window
 from adapters.text import compression_ratio
 from adapters.weights.resolve import read_config
 from adapters.whisper.adapter import WhisperAdapter
+from adapters.whisper.alignment import WordTimer
 from adapters.whisper.decoding import Decoded, Decoder, DecodeRow
 from adapters.whisper.fallback import (
     Scores,
@@ -63,6 +64,7 @@ class WhisperRuntime:
         self._network = network
         self._vocabulary = vocabulary
         self._decoder = Decoder(network, vocabulary)
+        self._word_timer = WordTimer(network, vocabulary)
         self._log_mel = LogMel(network.num_bins, network.device)
         self._encoded: OrderedDict[str, torch.Tensor] = OrderedDict()
 
@@ -106,7 +108,7 @@ class WhisperRuntime:
     def close(self) -> None:
         """See `Adapter`."""
         self._encoded.clear()
-        del self._decoder, self._network
+        del self._decoder, self._word_timer, self._network
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -213,30 +215,40 @@ class WhisperRuntime:
             )
         if attempt.verdicts[best] is Verdict.SILENCE:
             return Hypothesis(language=attempt.language)
-        scores, temperature = attempt.scores[best], attempt.trials[best].temperature
-        segments = []
-        for span in cut_spans(
+        segments = self._segments(attempt, best)
+        if attempt.window.timestamps is Timestamps.WORD:
+            segments = self._word_timer.time(
+                segments,
+                attempt.encoded,
+                language=attempt.language,
+                task=attempt.window.task,
+                duration_ms=attempt.window.duration_ms,
+            )
+        return Hypothesis(segments=segments, language=attempt.language)
+
+    def _segments(self, attempt: _Attempt, best: int) -> tuple[Segment, ...]:
+        scores = attempt.scores[best]
+        spans = cut_spans(
             attempt.answers[best].tokens,
             timestamp_begin=self._vocabulary.timestamp_begin,
             end=self._vocabulary.end,
             duration_ms=attempt.window.duration_ms,
-        ):
-            text = self._vocabulary.decode(span.tokens).strip()
-            if text:
-                segments.append(
-                    Segment(
-                        text=text,
-                        start_ms=span.start_ms,
-                        end_ms=span.end_ms,
-                        tokens=span.tokens,
-                        avg_logprob=scores.avg_logprob,
-                        no_speech_prob=scores.no_speech_prob,
-                        compression_ratio=scores.compression_ratio,
-                        temperature=temperature,
-                        language=attempt.language,
-                    )
-                )
-        return Hypothesis(segments=tuple(segments), language=attempt.language)
+        )
+        segments = [
+            Segment(
+                text=self._vocabulary.decode(span.tokens).strip(),
+                start_ms=span.start_ms,
+                end_ms=span.end_ms,
+                tokens=span.tokens,
+                avg_logprob=scores.avg_logprob,
+                no_speech_prob=scores.no_speech_prob,
+                compression_ratio=scores.compression_ratio,
+                temperature=attempt.trials[best].temperature,
+                language=attempt.language,
+            )
+            for span in spans
+        ]
+        return tuple(segment for segment in segments if segment.text)
 
 
 @contextmanager
