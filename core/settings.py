@@ -50,7 +50,10 @@ class Settings(BaseSettings):
         default=None, description="Hub id or folder of the Qwen3 forced aligner."
     )
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N or mps.")
-    dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = "auto"
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = Field(
+        default="auto",
+        description="auto (the measured best for the device), float32, float16, bfloat16 or int8.",
+    )
     threads: int = Field(
         default=0, ge=0, description="CPU threads of a recognising worker; 0: all cores."
     )
@@ -122,8 +125,12 @@ class Settings(BaseSettings):
     webhook_concurrency: PositiveInt = Field(
         default=64, description="Most webhook attempts in flight in one worker process."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["auto", "json", "console"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug, info, warning or error."
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="json, console, or auto: console on a terminal."
+    )
 
     @cached_property
     def data_path(self) -> Path:
