@@ -104,10 +104,10 @@ def sessions(database_url: str) -> Iterator["sessionmaker[Session]"]:
 
 @pytest.fixture(scope="session")
 def _redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from tests.support.valkey import valkey_server
+    from tests.support.valkey import ValkeyServer
 
-    with valkey_server(tmp_path_factory.mktemp("valkey")) as url:
-        yield url
+    with ValkeyServer(tmp_path_factory.mktemp("valkey")) as server:
+        yield server.url
 
 
 @pytest.fixture

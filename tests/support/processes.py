@@ -34,6 +34,7 @@ def wait_for(
     what: str,
     timeout_s: float = 30,
     process: "Process | None" = None,
+    poll_s: float = _POLL_S,
 ) -> T:
     """Return the first truthy answer of `condition`; fail after `timeout_s`.
 
@@ -54,7 +55,7 @@ def wait_for(
         if time.monotonic() > deadline:
             output = f":\n{process.tail()}" if process else ""
             raise AssertionError(f"not within {timeout_s} s: {what}{output}")
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)
 
 
 def is_listening(port: int) -> bool:
@@ -117,13 +118,25 @@ class Process:
         except psutil.NoSuchProcess:
             return []
 
-    def stop(self, stop_signal: int = signal.SIGTERM, *, timeout_s: float = 15) -> int:
-        """Ask it to end, then make it and its descendants end; return its exit code."""
-        family = self.family()
+    def stop(
+        self,
+        stop_signal: int = signal.SIGTERM,
+        *,
+        timeout_s: float = 15,
+        kill_family: bool = True,
+    ) -> int:
+        """Ask it to end, then make it end; return its exit code.
+
+        Args:
+            kill_family: Whether its descendants are made to end as well.
+        """
+        family = self.family() if kill_family else []
         if self.popen.poll() is None:
             self.popen.send_signal(stop_signal)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.popen.wait(timeout_s)
+        if self.popen.poll() is None:
+            self.popen.kill()
         for member in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()

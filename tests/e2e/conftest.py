@@ -1,0 +1,129 @@
+"""One stack for many tests, in both forms: all embedded, and on real services.
+
+The two forms run the same tests. What a test breaks the stack itself must mend, so that sharing it
+is part of the test.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.support.stack import Stack, environment, fetch_checkpoint
+from tests.support.valkey import ValkeyServer
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "samples"
+KENNEDY = SAMPLES / "en_kennedy.flac"
+
+NUM_REPEATS = 12
+RATE_HZ = 16_000
+
+
+@pytest.fixture(scope="session")
+def checkpoint() -> Path:
+    """The default checkpoint's folder."""
+    return fetch_checkpoint()
+
+
+@pytest.fixture(scope="session")
+def base_env(checkpoint: Path) -> dict[str, str]:
+    """An environment in which lost work is found soon and progress is fine-grained."""
+    return environment(
+        SCRIPTORIUM_MODELS=f"whisper-base={checkpoint}",
+        SCRIPTORIUM_LEASE_S="3",
+        SCRIPTORIUM_SWEEP_S="1",
+        SCRIPTORIUM_BATCH_WINDOWS="1",
+        SCRIPTORIUM_LOG_LEVEL="info",
+    )
+
+
+@pytest.fixture(scope="session", params=["embedded", "services"])
+def stack(
+    request: pytest.FixtureRequest,
+    base_env: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stack]:
+    """A running stack, shared by the session."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with ExitStack() as cleanup:
+        if request.param == "embedded":
+            made = Stack(data=folder / "data", env=base_env)
+        else:
+            made = _on_services(request, base_env, folder, cleanup)
+        cleanup.callback(_check_end, made)
+        yield made
+
+
+def _on_services(
+    request: pytest.FixtureRequest, base_env: dict[str, str], folder: Path, cleanup: ExitStack
+) -> Stack:
+    from tests.support.swift import BUCKET
+
+    postgres = request.getfixturevalue("postgres_server")
+    s3 = request.getfixturevalue("s3_server")
+    database_url = cleanup.enter_context(postgres.empty_database())
+    # Its own, not the session's: these tests restart it.
+    valkey = cleanup.enter_context(ValkeyServer(folder / "valkey"))
+    env = base_env | {
+        "SCRIPTORIUM_DATABASE_URL": database_url,
+        "SCRIPTORIUM_REDIS_URL": valkey.url,
+        "SCRIPTORIUM_STORAGE_URL": f"s3://{BUCKET}/{uuid4().hex}",
+        "SCRIPTORIUM_S3_ENDPOINT_URL": s3.endpoint_url,
+        **s3.environment,
+    }
+
+    def restart_redis() -> None:
+        valkey.crash()
+        valkey.start()
+
+    return Stack(
+        data=folder / "data", env=env, database_url=database_url, restart_redis=restart_redis
+    )
+
+
+def _check_end(stack: Stack) -> None:
+    assert stack.stop() == 0, stack.process.tail()
+    assert stack.leftovers() == []
+
+
+@pytest.fixture
+def start(base_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Stack]]:
+    """Return a function that starts an embedded stack of this test's own."""
+    with ExitStack() as cleanup:
+
+        def make(name: str = "data", *, key: str | None = None) -> Stack:
+            made = Stack(data=tmp_path / name, env=base_env, key=key)
+            cleanup.callback(made.process.stop)
+            return made
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def long_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two and a half minutes of speech: the same sentence again and again, after pauses."""
+    speech, rate_hz = soundfile.read(KENNEDY, dtype="float32")
+    assert rate_hz == RATE_HZ
+    dice = random.Random(7)  # noqa: S311
+    pieces = []
+    for _ in range(NUM_REPEATS):
+        pieces += [speech, np.zeros(int(dice.uniform(0.5, 1.5) * RATE_HZ), np.float32)]
+    path = tmp_path_factory.mktemp("recordings") / "long speech äöü.flac"
+    soundfile.write(path, np.concatenate(pieces), RATE_HZ)
+    return path
+
+
+@pytest.fixture(scope="session")
+def quiet_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One sentence and half an hour of faint noise: long to decode, short to recognise."""
+    speech, _ = soundfile.read(KENNEDY, dtype="float32")
+    noise = np.random.default_rng(7).normal(0, 1e-4, 30 * 60 * RATE_HZ).astype(np.float32)
+    path = tmp_path_factory.mktemp("recordings") / "quiet.flac"
+    soundfile.write(path, np.concatenate([noise, speech]), RATE_HZ)
+    return path
