@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 
 _BLOCKS_PER_S = 10
-_MEMORY = float(np.exp(-1 / (0.5 * _BLOCKS_PER_S)))  # running energies fade in half a second
+_MEMORY = float(np.exp(-1 / (0.3 * _BLOCKS_PER_S)))  # running energies fade in 0.3 s
 _FLIP_BELOW, _UNFLIP_ABOVE = -0.7, -0.3
 _SILENCE = 1e-12
 _GAIN_STEPS = 1024
-_RELEASE = 1.05  # gain comes back by at most this factor a block: 4 dB a second
+_RELEASE = 1.12  # gain comes back by at most this factor a block: 10 dB a second
 
 
 class Mixer:
     """Adds channels up so that nothing cancels and nothing fades.
 
-    * A channel that runs against the sum of those before it (correlation below -0.7 over half a
-      second, until it is above -0.3 again) is turned over first: a cable with swapped poles would
-      otherwise erase the voice.
+    * A channel that runs against the sum of those before it (correlation below -0.7 over some
+      tenths of a second, until it is above -0.3 again) is turned over first: a cable with swapped
+      poles would otherwise erase the voice.
     * The sum is scaled to the energy of the loudest channel, by a factor within [1/N, 1]: two
       equal channels give exactly their average, while a dead or waiting channel halves nobody.
 

@@ -37,6 +37,7 @@ _ZIP, _EBML = b"PK\x03\x04", b"\x1a\x45\xdf\xa3"
 # lost packets) is time that passed, and leaving it out would shift all that follows.
 _TIMED_CONTAINERS = ("matroska", "mov")
 _MIN_HOLE_S = 0.25
+_MAX_CLAIMED_US = 30 * 24 * 3600 * 1_000_000  # a month: longer claims are no recording's
 _MAX_HOLE_S = 3600  # where the container does not say how long it is
 
 
@@ -256,6 +257,6 @@ def _to_floats(frame: av.AudioFrame) -> Floats:
 
 def _claimed_ms(duration_us: int | None) -> int | None:
     """Return a container's duration; broken headers have absurd ones, which say nothing."""
-    if duration_us is None or not 0 < duration_us <= MAX_CLAIMED_US:
+    if duration_us is None or not 0 < duration_us <= _MAX_CLAIMED_US:
         return None
     return duration_us // 1000

@@ -1,0 +1,218 @@
+"""What hostile or unlucky media cost: one child process, for a while."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile as sf
+
+from core.audio import decode as decode_module
+from core.audio.decode import open_media
+from core.audio.media import DecodeLimits
+from core.audio.probe import probe
+from core.errors import MediaGone, MediaTooLong, MediaUndecodable, ServiceUnavailable
+from core.options import Channels
+from tests.integration.audio.conftest import Decode
+from tests.integration.audio.media_files import DATA, RATE_HZ
+
+
+def child_ids() -> set[int]:
+    """Process ids of this process's decoding children."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            command = (stat.parent / "cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == os.getpid() and b"core.audio.child" in command:
+            found.add(int(stat.parent.name))
+    return found
+
+
+@pytest.fixture
+def long_file(tmp_path: Path) -> Path:
+    """Ten minutes of noise: more than pipes hold."""
+    noise = np.random.default_rng(0).integers(-3000, 3000, 600 * RATE_HZ).astype(np.int16)
+    sf.write(tmp_path / "long.wav", noise, RATE_HZ)
+    return tmp_path / "long.wav"
+
+
+def test_leaving_early_ends_the_child(long_file: Path) -> None:
+    with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX) as stream:
+        next(iter(stream))
+        assert len(child_ids()) == 1
+    assert child_ids() == set()
+
+
+def test_a_missing_file_is_gone(tmp_path: Path, decode: Decode) -> None:
+    with pytest.raises(MediaGone):
+        decode(tmp_path / "absent.wav")
+
+
+def test_a_recording_that_is_too_long_is_refused_while_it_is_decoded(
+    long_file: Path, decode: Decode
+) -> None:
+    with pytest.raises(MediaTooLong):
+        decode(long_file, max_media_s=599)
+    assert decode(long_file, max_media_s=600)[0].shape[1] == 600 * RATE_HZ
+
+
+def test_twelve_hours_in_a_small_file_are_refused_by_their_samples(decode: Decode) -> None:
+    with pytest.raises(MediaTooLong):
+        decode(DATA / "flac_12h_silence.flac", max_media_s=3600)
+
+
+def test_a_decoder_that_may_not_use_memory_says_so(long_file: Path, decode: Decode) -> None:
+    with pytest.raises(MediaUndecodable):
+        decode(long_file, memory_bytes=1)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU])
+def test_a_crash_of_the_child_is_the_medias_fault(long_file: Path, sent: signal.Signals) -> None:
+    with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX) as stream:
+        [child] = child_ids()
+        os.kill(child, sent)
+        with pytest.raises(MediaUndecodable):
+            list(stream)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_a_child_killed_from_outside_is_worth_another_try(
+    long_file: Path, sent: signal.Signals
+) -> None:
+    with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX) as stream:
+        [child] = child_ids()
+        os.kill(child, sent)
+        with pytest.raises(ServiceUnavailable):
+            list(stream)
+
+
+def test_a_child_that_hangs_is_given_up(long_file: Path) -> None:
+    limits = DecodeLimits(stall_s=1)
+    with open_media(long_file, limits=limits, channels=Channels.MIX) as stream:
+        [child] = child_ids()
+        os.kill(child, signal.SIGSTOP)
+        with pytest.raises(MediaUndecodable, match="longer than allowed"):
+            list(stream)
+    assert child_ids() == set()
+
+
+def test_a_slow_consumer_is_not_a_slow_decoder(long_file: Path) -> None:
+    # The consumer takes longer than the decoder may.
+    limits = DecodeLimits(timeout_s=30, stall_s=1)
+    with open_media(long_file, limits=limits, channels=Channels.MIX) as stream:
+        blocks = iter(stream)
+        next(blocks)
+        threading.Event().wait(1.2)
+        assert sum(block.shape[1] for block in blocks) > 590 * RATE_HZ
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import sys; sys.exit('no luck')",
+        "import sys; sys.stdout.buffer.write(b'nonsense at length')",
+        "import sys; sys.stdout.buffer.write(b'B' + (2**31).to_bytes(4, 'little'))",
+        "import os; os.write(1, b'Z' + bytes(4))",
+        "import os, sys; sys.stderr.write('x' * 10**6); os.abort()",
+    ],
+)
+def test_a_child_that_talks_nonsense_is_bad_media(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A broken decoder cannot be provoked, so another program stands in for it.
+    fake = tmp_path / "core" / "audio"
+    fake.mkdir(parents=True)
+    (fake / "child.py").write_text(script)
+    for folder in (fake, fake.parent):
+        (folder / "__init__.py").touch()
+    monkeypatch.setattr(decode_module, "_ROOT", tmp_path)
+    with pytest.raises(MediaUndecodable):
+        probe(DATA / "noextension", DecodeLimits())
+
+
+def test_the_child_ends_with_its_parent(long_file: Path) -> None:
+    script = textwrap.dedent(f"""
+        import sys, time
+        from pathlib import Path
+        from core.audio.decode import open_media
+        from core.audio.media import DecodeLimits
+        from core.options import Channels
+        limits = DecodeLimits()
+        with open_media(Path({str(long_file)!r}), limits=limits, channels=Channels.MIX) as stream:
+            print(stream._child._process.pid, flush=True)
+            time.sleep(60)
+    """)
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists() and "Z" not in _state(child):
+        assert time.monotonic() < deadline, "the child outlived its parent"
+        time.sleep(0.02)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def test_the_child_can_open_nothing_and_knows_no_secrets(
+    long_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCRIPTORIUM_DATABASE_URL", "secret")
+    with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX):
+        [child] = child_ids()
+        proc = Path(f"/proc/{child}")
+        assert b"secret" not in (proc / "environ").read_bytes()
+        limits = (proc / "limits").read_text()
+        assert limits.split("Max open files")[1].split()[:2] == ["3", "3"]
+        assert limits.split("Max file size")[1].split()[:2] == ["0", "0"]
+        assert sorted(entry.name for entry in (proc / "fd").iterdir()) == ["0", "1", "2"]
+
+
+def test_memory_does_not_grow_with_the_recording(tmp_path: Path) -> None:
+    minute = np.random.default_rng(0).integers(-3000, 3000, 60 * RATE_HZ).astype(np.int16)
+    peaks = {}
+    for minutes in (2, 20):
+        path = tmp_path / f"{minutes}.wav"
+        with sf.SoundFile(path, "w", RATE_HZ, 1, "PCM_16") as file:
+            for _ in range(minutes):
+                file.write(minute)
+        peaks[minutes] = _peak_memory_kb(path)
+    assert peaks[20][0] < peaks[2][0] + 20_000
+    assert peaks[20][1] < peaks[2][1] + 20_000
+
+
+def _peak_memory_kb(path: Path) -> tuple[int, int]:
+    """Peak memory of a process that plans the windows of `path`, and of its child."""
+    script = textwrap.dedent(f"""
+        import resource
+        from pathlib import Path
+        from core.audio.decode import open_media
+        from core.audio.media import DecodeLimits
+        from core.audio.plan import iter_windows
+        from core.options import Channels
+        limits = DecodeLimits()
+        with open_media(Path({str(path)!r}), limits=limits, channels=Channels.MIX) as stream:
+            for window, samples in iter_windows(stream, window_ms=30_000, vad=False):
+                pass
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+            print(resource.getrusage(who).ru_maxrss)
+    """)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    own, child = map(int, run.stdout.split())
+    return own, child
