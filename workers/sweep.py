@@ -57,7 +57,12 @@ def sweep(context: WorkerContext, depths: Depths) -> None:
 
 
 def tidy(context: WorkerContext) -> None:
-    """Delete objects that no row needs; looks at every object, so it runs rarely."""
+    """Delete objects that no row needs; looks at every object, so it runs rarely.
+
+    What dead writers left half-way goes first: it is no object yet, and a disk may be full of it.
+    """
+    if num_leftovers := context.storage.remove_leftovers():
+        log.info("leftovers.removed", num_leftovers=num_leftovers)
     for page in _pages(context.storage.list("windows/")):
         by_job = {
             name: [info.key for info in infos]

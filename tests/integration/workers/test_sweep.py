@@ -123,3 +123,13 @@ def test_tidying_deletes_what_no_row_needs_and_nothing_else(
     left = {info.key for info in storage.list("windows/")}
     assert needed in left
     assert gone not in left
+
+
+def test_tidying_removes_what_a_dead_writer_left(pipeline, tmp_path) -> None:
+    left = tmp_path / "objects" / ".incoming" / "half"
+    left.write_bytes(b"x")
+    os.utime(left, (0, 0))
+
+    tidy(pipeline.context)
+
+    assert not left.exists()
