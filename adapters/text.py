@@ -27,6 +27,9 @@ def strip_control_tokens(text: str, tokens: Iterable[str] = ()) -> str:
     that deeply nested hostile text costs no more than other text of its length: a token ends
     where its last character is pushed, and what lies under it was clean before.
     """
+    tokens = tuple(tokens)
+    if "<|" not in text and not any(token in text for token in tokens):
+        return text
     by_last: dict[str, list[str]] = {}
     for token in tokens:
         if token:
@@ -66,6 +69,13 @@ def settled_length(text: str) -> int:
     The rest repeats something directly before it and may be the beginning of a loop. Expects text
     in which runs of single characters are collapsed already (`collapse_character_runs`).
     """
+    # The run of one character that the text ends with may yet become long and collapse.
+    without_run = text.rstrip(text[-1]) + text[-1] if text else ""
+    return min(_unrepeated_length(text), _unrepeated_length(without_run))
+
+
+def _unrepeated_length(text: str) -> int:
+    """Return where the end of `text` begins to repeat what is up to a pattern's length before."""
     settled = len(text)
     for period in range(1, min(MAX_PATTERN_CHARS, len(text) - 1) + 1):
         matched = 0

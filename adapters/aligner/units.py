@@ -7,6 +7,7 @@ written. So every unit keeps the span of text it came from.
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 _IDEOGRAPHS = (
     (0x4E00, 0x9FFF),
@@ -90,16 +91,17 @@ def write_words(text: str, units: Sequence[Unit]) -> list[str]:
     Punctuation goes with the word before it, opening brackets, quotes and currency signs with the
     one after it, also when they stand alone ("a - b" is "a -" and "b").
     """
-    bounds = list(_bounds(text, units))
-    return [text[start:end].strip() for start, end in bounds]
+    return [text[start:end].strip() for start, end in _bounds(text, units)]
 
 
 def _bounds(text: str, units: Sequence[Unit]) -> Iterator[tuple[int, int]]:
     start = 0
-    for unit, follower in zip(units, [*units[1:], None], strict=True):
-        end = len(text) if follower is None else _seam(text, unit.end, follower.start)
+    for left, right in pairwise(units):
+        end = _seam(text, left.end, right.start)
         yield start, end
         start = end
+    if units:
+        yield start, len(text)
 
 
 def _seam(text: str, left: int, right: int) -> int:

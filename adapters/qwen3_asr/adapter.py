@@ -222,6 +222,8 @@ class Qwen3ASRAdapter:
                 if windows[index].timestamps is Timestamps.WORD:
                     finished[index] = _warn(drafts[index], NO_ALIGNER)
             return finished
+        if not wanted:
+            return finished  # and do not load the aligner
         alignments = self._aligner.align(
             [
                 AlignmentRequest(

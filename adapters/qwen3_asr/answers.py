@@ -16,7 +16,7 @@ from adapters.text import (
 
 TEXT_TAG = "<asr_text>"
 _LANGUAGE_PREFIX = "language "
-_LONGEST_LANGUAGE = 48
+_LONGEST_HEAD = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,14 @@ def parse_answer(raw: str, *, control_tokens: Iterable[str] = ()) -> Answer:
 def split_answer(raw: str) -> tuple[str | None, str]:
     """Return the language named before the tag, and what follows the tag.
 
-    Without a tag everything is transcript: the prompt had the tag (a forced language), or the
-    model left it out.
+    Without "language …" and the tag everything is transcript: the prompt had them (a forced
+    language), or the model left them out.
     """
     head, tag, text = raw.partition(TEXT_TAG)
-    if not tag:
-        return None, raw
-    head = head.strip()
-    if head.lower().startswith(_LANGUAGE_PREFIX):
+    head = head.lstrip()
+    if tag and len(head) <= _LONGEST_HEAD and head.lower().startswith(_LANGUAGE_PREFIX):
         return find_language_code(head[len(_LANGUAGE_PREFIX) :]), text
-    return None, text
+    return None, raw
 
 
 @dataclass(slots=True)
@@ -106,6 +104,6 @@ class AnswerStream:
 def _may_still_name_a_language(raw: str) -> bool:
     """Whether the tag may still come: the text so far is (a part of) "language …"."""
     start = raw.lstrip().lower()
-    if len(start) > _LONGEST_LANGUAGE:
+    if len(start) > _LONGEST_HEAD + len(TEXT_TAG):
         return False
     return start.startswith(_LANGUAGE_PREFIX) or _LANGUAGE_PREFIX.startswith(start)

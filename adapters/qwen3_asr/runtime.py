@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoConfig, Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
 from adapters.base import LoadOptions, Samples
+from adapters.qwen3_asr.answers import TEXT_TAG
 from adapters.qwen3_asr.decoding import Decoded, Decoder, KeptKeys, Row
 from adapters.qwen3_asr.encoding import PackedEncoder
 from adapters.qwen3_asr.features import LogMel
@@ -19,6 +20,7 @@ from adapters.qwen3_asr.prompts import PromptLayout, lay_out_prompt
 from core import errors
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_LAYOUT_TOKENS = ("<|im_start|>", "<|im_end|>", "<|audio_start|>", "<|audio_end|>", TEXT_TAG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,10 @@ def load_pretrained(model_class: Any, options: LoadOptions) -> tuple[Any, Any]: 
         processor = Qwen3ASRProcessor.from_pretrained(options.folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
         raise errors.CheckpointInvalid(f"{options.folder}: {exc}") from exc
+    # A folder without tokenizer.json loads, with a tokenizer that knows no word.
+    for token in _LAYOUT_TOKENS:
+        if len(processor.tokenizer.encode(token, add_special_tokens=False)) != 1:
+            raise errors.CheckpointInvalid(f"{options.folder}: the tokenizer lacks {token}")
     return model.to(torch.device(options.device)).eval(), processor
 
 
@@ -181,7 +187,7 @@ class Qwen3Runtime:
         scores = self.decoder.score(
             prompt,
             first,
-            [self.encode_text(f"language {name}<asr_text>") for name in LANGUAGE_NAMES.values()],
+            [self.encode_text(f"language {name}{TEXT_TAG}") for name in LANGUAGE_NAMES.values()],
         )
         return dict(zip(LANGUAGE_NAMES, torch.softmax(scores, dim=-1).tolist(), strict=True))
 

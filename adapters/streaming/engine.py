@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from adapters.qwen3_asr.adapter import Qwen3ASRAdapter
     from adapters.streaming.utterance import Suffix
 
-FINAL_MAX_TOKENS = 512
-"""Cap of an utterance's last answer: it is to run to its end."""
-
 
 @dataclass(frozen=True, slots=True)
 class StreamCounters:
@@ -140,7 +137,9 @@ class StreamEngine:
         return Row(
             embeddings=torch.cat([*head, *audio, tail]),
             kept=session.audio().kept,
-            max_new_tokens=FINAL_MAX_TOKENS if session.closes() else self._config.max_step_tokens,
+            max_new_tokens=self._config.max_final_tokens
+            if session.closes()
+            else self._config.max_step_tokens,
         )
 
     @staticmethod

@@ -60,7 +60,7 @@ class Intake:
             self._levels.append(self._meter.read(self._pending[at : at + FRAME]))
             self._quiet.append(self._meter.num_quiet)
 
-    def commit(self) -> None:
+    def end_utterance(self) -> None:
         """End the open utterance after all audio so far, but for a broken frame."""
         self._cut = len(self._levels)
 
@@ -76,7 +76,7 @@ class Intake:
             self._cut = self._find_pause()
         size = self._config.chunk_ms // FRAME_MS
         if self._cut == 0 and not self._num_heard:
-            self._cut = None  # nothing but silence was committed
+            self._cut = None  # nothing but silence was to end
         if self._cut is not None and self._cut <= size:
             return self._give(self._cut, closes=True)
         if len(self._levels) >= size:

@@ -2,7 +2,7 @@
 
 A cut only has to fall where nobody speaks; whether somebody spoke is the model's to say. So a
 level meter is enough, and a caller with a better detector ends utterances itself
-(`StreamSession.commit`).
+(`StreamSession.end_utterance`).
 """
 
 import numpy as np

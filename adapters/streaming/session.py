@@ -85,9 +85,9 @@ class StreamSession:
         """Add audio: float32, mono, 16 kHz, any length."""
         self._intake.push(samples)
 
-    def commit(self) -> None:
+    def end_utterance(self) -> None:
         """End the utterance here: the speaker's turn is over."""
-        self._intake.commit()
+        self._intake.end_utterance()
 
     def finish(self) -> None:
         """Say that no more audio comes; the steps that follow hear what is left."""
