@@ -26,6 +26,7 @@ from lifecycle.preparation import (
 from models import JobStage, Media, Window, WindowStatus
 from workers.context import WorkerContext
 from workers.fetch import fetch_media
+from workers.reuse import reuse_transcript
 from workers.shards import ShardWriter
 from workers.stage import StageClaim, run_stage
 
@@ -58,6 +59,8 @@ def _prepare(claim: StageClaim) -> None:
         known = list_windows(session, job.id)
         media = session.get_one(Media, job.media_id)
     media = fetch_media(claim, media)
+    if not known and reuse_transcript(claim, media, adapter=spec.name, revision=described.revision):
+        return
     is_same = job.revision in (None, described.revision) and _has_audio(context, known)
     if job.prepared_at is not None and is_same:
         with unit_of_work(context.sessions) as uow:

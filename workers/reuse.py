@@ -1,0 +1,68 @@
+"""Before anything is decoded: has this key had this recording transcribed like this already?"""
+
+import hashlib
+
+import structlog
+from sqlalchemy import update
+
+from core.db import read_session, unit_of_work
+from core.errors import MediaGone
+from lifecycle.jobs import transcript_key
+from lifecycle.reuse import complete_from_twin, find_twin
+from models import Media
+from workers.stage import StageClaim
+
+log = structlog.get_logger(__name__)
+
+
+def reuse_transcript(
+    claim: StageClaim, media: Media, *, adapter: str, revision: str | None
+) -> bool:
+    """Complete the job from a finished one if there is an equal one; return whether there was.
+
+    Raises:
+        LeaseLost: The job is no longer this worker's.
+    """
+    context, job = claim.context, claim.job
+    sha256 = media.sha256 or _hash(claim, media)
+    if not job.may_reuse or job.prepared_at is not None:
+        return False
+    with read_session(context.sessions) as session:
+        twin = find_twin(session, job, sha256=sha256, adapter=adapter, revision=revision)
+    if twin is None or twin.job.transcript_key is None:
+        return False
+    key = transcript_key(job.id)
+    try:
+        # A copy of its own: deleting either job must leave the other whole.
+        data = context.storage.read(twin.job.transcript_key)
+    except MediaGone:
+        return False
+    context.storage.put(key, data, content_type="application/json")
+    with unit_of_work(context.sessions) as uow:
+        complete_from_twin(
+            uow,
+            context.publisher,
+            job.id,
+            twin,
+            transcript_key=key,
+            attempt=job.attempt,
+            now=context.now(),
+        )
+    log.info("transcript.reused", reused_from=str(twin.job.id))
+    return True
+
+
+def _hash(claim: StageClaim, media: Media) -> str:
+    """Read the object once and remember its hash: nobody has seen all its bytes before."""
+    digest = hashlib.sha256()
+    for block in claim.context.storage.chunks(media.storage_key):
+        claim.check()
+        digest.update(block)
+    with unit_of_work(claim.context.sessions) as uow:
+        uow.session.execute(
+            update(Media)
+            .where(Media.id == media.id)
+            .values(sha256=digest.hexdigest())
+            .execution_options(synchronize_session=False)
+        )
+    return digest.hexdigest()
