@@ -1,24 +1,46 @@
 """The engine's claim: pending windows of all jobs, by priority, then fairly, under a lease."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Integer, Select, and_, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from lifecycle.fairness import Rotation, interleave, rotate
 from models import Window, WindowStatus
 
-MAX_KEYS = 32
+MAX_KEYS = 16
 """Keys looked at in one claim; more of them take turns over several claims."""
 
 ACTIVE_JOBS = 16
 """A key's oldest jobs of one priority that share its turn. Fewer would let long recordings hold up
 short ones; all of them would finish an archive's recordings only at its very end."""
 
-Choose = Callable[[Sequence[Window]], Sequence[Window]]
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A window that could be claimed, as far as choosing needs to know it."""
+
+    id: UUID
+    key_id: UUID
+    job_id: UUID
+    num_samples: int
+    failures: int
+
+
+Choose = Callable[[Sequence[Candidate]], Sequence[Candidate]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +59,62 @@ class ClaimRequest:
     pool: int
 
 
+FIRST = UUID(int=0)
+"""Sorts before every id."""
+
+
+def _skip_scan(waiting: ColumnElement[bool], column: InstrumentedAttribute[UUID]) -> Select[UUID]:
+    """Return a statement for the first `limit` distinct values of an indexed column `after` one.
+
+    DISTINCT would read every waiting window. This reads one index entry a value, by the recursive
+    query that stands in for a loose index scan on both databases.
+    Source: https://wiki.postgresql.org/wiki/Loose_indexscan
+    """
+    values = select(column).where(waiting).order_by(column).limit(1)
+    start = values.where(column > bindparam("after")).scalar_subquery()
+    found = select(start.label("value"), literal(1, Integer).label("n")).cte(
+        "found", recursive=True
+    )
+    following = values.where(column > found.c.value).scalar_subquery()
+    found = found.union_all(
+        select(following, found.c.n + 1).where(
+            found.c.value.is_not(None), found.c.n < bindparam("limit")
+        )
+    )
+    return select(found.c.value).where(found.c.value.is_not(None))
+
+
+# Built once: putting a statement together costs more than running it.
+_CLAIMABLE = and_(
+    Window.adapter == bindparam("adapter"),
+    Window.model == bindparam("model"),
+    Window.status == WindowStatus.PENDING,
+    Window.is_claimable.is_(True),
+)
+_NEXT_PRIORITY = (
+    select(Window.priority)
+    .where(_CLAIMABLE, Window.priority > bindparam("after"))
+    .order_by(Window.priority)
+    .limit(1)
+)
+_WAITING = and_(_CLAIMABLE, Window.priority == bindparam("priority"))
+_OF_KEY = and_(_WAITING, Window.key_id == bindparam("key_id"))
+_KEYS = _skip_scan(_WAITING, Window.key_id)
+_JOBS = _skip_scan(_OF_KEY, Window.job_id)
+_WINDOWS = (
+    select(Window.id, Window.num_samples, Window.failures)
+    .where(_OF_KEY, Window.job_id == bindparam("job_id"))
+    .order_by(Window.index)
+    .limit(bindparam("limit"))
+    .with_for_update(skip_locked=True)
+)
+
+
 def find_waiting_models(session: Session, adapter: str, models: Sequence[str]) -> dict[str, int]:
     """Return those of `models` that have claimable windows, with their most urgent priority."""
     waiting: dict[str, int] = {}
     for model in models:
-        priority = session.scalar(_next_priority(adapter, model, after=None))
+        priority = session.scalar(_NEXT_PRIORITY, {"adapter": adapter, "model": model, "after": -1})
         if priority is not None:
             waiting[model] = priority
     return waiting
@@ -64,12 +137,12 @@ def claim_windows(
         choose: Gets the candidates, most deserving first, and returns some of them.
     """
     candidates = _find_candidates(session, request, rotation)
-    chosen = list(choose(candidates)) if candidates else []
+    chosen = choose(candidates) if candidates else ()
     if not chosen:
         return []
-    session.execute(
+    claimed = session.scalars(
         update(Window)
-        .where(Window.id.in_([window.id for window in chosen]))
+        .where(Window.id.in_([candidate.id for candidate in chosen]))
         .values(
             status=WindowStatus.RUNNING,
             attempt=Window.attempt + 1,
@@ -77,104 +150,64 @@ def claim_windows(
             started_at=None,
             claimed_by=request.engine,
         )
-        .execution_options(synchronize_session="fetch")
+        .returning(Window)
+        .execution_options(synchronize_session=False, populate_existing=True)
     )
-    rotation.advance([(window.key_id, window.job_id) for window in chosen])
-    return chosen
+    rotation.advance([(candidate.key_id, candidate.job_id) for candidate in chosen])
+    by_id = {window.id: window for window in claimed}
+    return [by_id[candidate.id] for candidate in chosen]
 
 
-def _find_candidates(session: Session, request: ClaimRequest, rotation: Rotation) -> list[Window]:
-    found: list[Window] = []
-    priority = None
-    while len(found) < request.pool:
-        priority = session.scalar(_next_priority(request.adapter, request.model, after=priority))
-        if priority is None:
-            break
-        found += _find_in_priority(session, request, priority, rotation, request.pool - len(found))
+def _find_candidates(
+    session: Session, request: ClaimRequest, rotation: Rotation
+) -> list[Candidate]:
+    waiting: dict[str, Any] = {"adapter": request.adapter, "model": request.model}
+    found: list[Candidate] = []
+    priority = session.scalar(_NEXT_PRIORITY, {**waiting, "after": -1})
+    while priority is not None and len(found) < request.pool:
+        pool = request.pool - len(found)
+        found += _find_in_priority(session, {**waiting, "priority": priority}, rotation, pool)
+        priority = session.scalar(_NEXT_PRIORITY, {**waiting, "after": priority})
     return found
 
 
 def _find_in_priority(
-    session: Session, request: ClaimRequest, priority: int, rotation: Rotation, pool: int
-) -> list[Window]:
-    waiting = and_(_claimable(request.adapter, request.model), Window.priority == priority)
-    keys = _list_keys(session, waiting, rotation.last_key)
+    session: Session, waiting: Mapping[str, Any], rotation: Rotation, pool: int
+) -> list[Candidate]:
+    keys = _list_keys(session, waiting, rotation.last_key, min(MAX_KEYS, pool))
     jobs = {key: _list_jobs(session, waiting, key, rotation.last_job.get(key)) for key in keys}
-    # Each job gives as much as it must for the pool to be full, its first windows.
+    # Each job gives as many windows as it must for the pool to be full, its first ones.
     share = -(-pool // max(1, sum(len(ids) for ids in jobs.values())))
-    by_key: dict[UUID, list[list[Window]]] = {key: [] for key in keys}
-    turns = [
-        (key, job_id)
-        for key, job_id in interleave({k: [[(k, j)] for j in v] for k, v in jobs.items()})
-    ]
-    for key, job_id in turns[:pool]:
-        rows = session.scalars(
-            select(Window)
-            .where(waiting, Window.key_id == key, Window.job_id == job_id)
-            .order_by(Window.index)
-            .limit(share)
-            .with_for_update(skip_locked=True)
-        )
-        by_key[key].append(list(rows))
+    turns = interleave({key: [[(key, job_id)] for job_id in ids] for key, ids in jobs.items()})
+    by_key: dict[UUID, list[list[Candidate]]] = {key: [] for key in keys}
+    for key, job_id in list(turns)[:pool]:
+        by_key[key].append(_list_windows(session, waiting, key, job_id, share))
     return list(interleave(by_key))
 
 
-def _list_keys(session: Session, waiting: ColumnElement[bool], last: UUID | None) -> list[UUID]:
+def _list_windows(
+    session: Session, waiting: Mapping[str, Any], key: UUID, job_id: UUID, limit: int
+) -> list[Candidate]:
+    """Lock and return a job's next windows."""
+    rows = session.execute(_WINDOWS, {**waiting, "key_id": key, "job_id": job_id, "limit": limit})
+    return [Candidate(row.id, key, job_id, row.num_samples, row.failures) for row in rows]
+
+
+def _list_keys(
+    session: Session, waiting: Mapping[str, Any], last: UUID | None, limit: int
+) -> list[UUID]:
     """Return keys with work, beginning after `last`."""
-    later = [] if last is None else _skip_scan(session, waiting, Window.key_id, last, MAX_KEYS)
-    if len(later) == MAX_KEYS:
+    asked = {**waiting, "limit": limit}
+    later = list(session.scalars(_KEYS, {**asked, "after": last or FIRST}))
+    if last is None or len(later) == limit:
         return later
-    first = _skip_scan(session, waiting, Window.key_id, None, MAX_KEYS)
-    return list(dict.fromkeys([*later, *first]))[:MAX_KEYS]
+    first = session.scalars(_KEYS, {**asked, "after": FIRST})
+    return list(dict.fromkeys([*later, *first]))[:limit]
 
 
 def _list_jobs(
-    session: Session, waiting: ColumnElement[bool], key: UUID, last: UUID | None
+    session: Session, waiting: Mapping[str, Any], key: UUID, last: UUID | None
 ) -> list[UUID]:
     """Return a key's oldest jobs with work, beginning after `last` (ids are ordered by time)."""
-    of_key = and_(waiting, Window.key_id == key)
-    return rotate(_skip_scan(session, of_key, Window.job_id, None, ACTIVE_JOBS), last)
-
-
-def _skip_scan(
-    session: Session,
-    waiting: ColumnElement[bool],
-    column: InstrumentedAttribute[UUID],
-    after: UUID | None,
-    limit: int,
-) -> list[UUID]:
-    """Return the first distinct values of an indexed column.
-
-    DISTINCT would read every waiting window. This reads one index entry a value, by the recursive
-    query that stands in for a loose index scan on both databases.
-    Source: https://wiki.postgresql.org/wiki/Loose_indexscan
-    """
-    start = select(column).where(waiting).order_by(column).limit(1)
-    if after is not None:
-        start = start.where(column > after)
-    found = select(start.scalar_subquery().label("value"), literal(1, Integer).label("n")).cte(
-        "found", recursive=True
-    )
-    following = (
-        select(column).where(waiting, column > found.c.value).order_by(column).limit(1)
-    ).scalar_subquery()
-    found = found.union_all(
-        select(following, found.c.n + 1).where(found.c.value.is_not(None), found.c.n < limit)
-    )
-    return list(session.scalars(select(found.c.value).where(found.c.value.is_not(None))))
-
-
-def _claimable(adapter: str, model: str) -> ColumnElement[bool]:
-    return and_(
-        Window.adapter == adapter,
-        Window.model == model,
-        Window.status == WindowStatus.PENDING,
-        Window.is_claimable.is_(True),
-    )
-
-
-def _next_priority(adapter: str, model: str, *, after: int | None) -> Select[int]:
-    statement = select(Window.priority).where(_claimable(adapter, model))
-    if after is not None:
-        statement = statement.where(Window.priority > after)
-    return statement.order_by(Window.priority).limit(1)
+    asked = {**waiting, "key_id": key, "limit": ACTIVE_JOBS, "after": FIRST}
+    return rotate(list(session.scalars(_JOBS, asked)), last)

@@ -125,7 +125,8 @@ class BatchLoader:
             model=model,
             engine=self._name,
             lease=context.lease,
-            pool=POOL_BATCHES * settings.batch_windows,
+            # Where every window costs the same there is nothing to choose from.
+            pool=settings.batch_windows * (1 if spec.padded_ms >= spec.window_ms else POOL_BATCHES),
         )
         with unit_of_work(context.sessions) as uow:
             rows = claim_windows(
