@@ -86,6 +86,7 @@ def test_no_module_outgrows_one_idea() -> None:
     sizes = {
         str(path.relative_to(ROOT)): len(path.read_text().splitlines())
         for path in modules(*PACKAGES, "tests")
+        if path.parent != ROOT / "migrations/versions"  # one step of the schema, however wide
     }
 
     assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
