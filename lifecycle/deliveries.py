@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -22,6 +22,8 @@ from models.webhook import WebhookEndpoint
 
 TEST_EVENT = "webhook.test"
 BATCH_COMPLETED = "batch.completed"
+KEPT_FOR = timedelta(days=30)
+"""How long the log of a delivery is kept after its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,15 @@ def forget_deliveries(session: Session, subject_ids: list[UUID], *, keep_unsent:
             )
         )
     session.execute(statement, execution_options={"synchronize_session": False})
+
+
+def expire_deliveries(session: Session, *, now: datetime) -> None:
+    """Remove the log of what ended long ago."""
+    session.execute(
+        delete(Delivery)
+        .where(Delivery.finished_at < now - KEPT_FOR)
+        .execution_options(synchronize_session=False)
+    )
 
 
 def _endpoint_targets(session: Session, occasion: Occasion) -> Iterator[Target]:

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models import Job, JobStatus, Media
+from models import Job, JobStatus, Media, Upload
 
 
 def find_unused_windows(
@@ -38,6 +38,23 @@ def find_unused_media(session: Session, keys: Sequence[str]) -> list[str]:
     """Return those of `keys` that no media names."""
     used = set(session.scalars(select(Media.storage_key).where(Media.storage_key.in_(list(keys)))))
     return [key for key in keys if key not in used]
+
+
+def find_unused_transcripts(session: Session, keys: Sequence[str]) -> list[str]:
+    """Return those of `keys` that no job names; one that is about to does so within the hour."""
+    used = set(
+        session.scalars(select(Job.transcript_key).where(Job.transcript_key.in_(list(keys))))
+    )
+    return [key for key in keys if key not in used]
+
+
+def find_unused_uploads(session: Session, keys: Sequence[str]) -> list[str]:
+    """Return those of `keys` below "uploads/<id>/" whose upload is gone and that are no media."""
+    names = {key: key.split("/")[1] for key in keys}
+    ids = [UUID(name) for name in set(names.values()) if _is_uuid(name)]
+    open_ids = {str(each) for each in session.scalars(select(Upload.id).where(Upload.id.in_(ids)))}
+    unused = set(find_unused_media(session, keys))
+    return [key for key in keys if key in unused and names[key] not in open_ids]
 
 
 def _is_uuid(name: str) -> bool:

@@ -15,7 +15,7 @@ from core.db import unit_of_work
 from core.outbound import Resolver, open_async_client
 from core.settings import Settings
 from core.signing import signed_headers
-from lifecycle.attempts import Answer, Claim, claim_due, parse_schedule, settle
+from lifecycle.attempts import Answer, Claim, claim_due, parse_schedule, release_expired, settle
 
 log = structlog.get_logger(__name__)
 
@@ -52,6 +52,10 @@ class Deliverer:
 
     def run(self, *, slice_s: float = 20.0) -> int:
         """Return how many attempts were made; new ones start for at most `slice_s`."""
+        with unit_of_work(self._sessions) as uow:
+            num_lost = release_expired(uow.session, schedule_s=self._schedule_s, now=self._now())
+        if num_lost:
+            log.warning("deliveries.expired", num_deliveries=num_lost)
         return asyncio.run(self._run(time.monotonic() + slice_s))
 
     async def _run(self, deadline: float) -> int:

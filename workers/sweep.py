@@ -27,6 +27,7 @@ from lifecycle.recovery import (
 from lifecycle.stages import expire_stage
 from models import JobStage
 from workers.context import WorkerContext
+from workers.housekeeping import expire, tidy_objects
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +55,7 @@ def sweep(context: WorkerContext, depths: Depths) -> None:
     if depths.depth(DELIVERY_QUEUE) == 0:
         context.queue.deliver()
     _purge(context)
+    expire(context)
 
 
 def tidy(context: WorkerContext) -> None:
@@ -78,6 +80,7 @@ def tidy(context: WorkerContext) -> None:
         with read_session(context.sessions) as session:
             unused_media = find_unused_media(session, old)
         _delete(context, unused_media)
+    tidy_objects(context)
 
 
 def _recover_stages(context: WorkerContext) -> None:
