@@ -87,8 +87,12 @@ def create_deliveries(
     return sum(deliver_to(uow, publisher, occasion, target) for target in targets)
 
 
-def announce_end(uow: UnitOfWork, publisher: Publisher, event: JobEvent) -> None:
-    """Tell webhooks that a job ended; `record_event` calls it with a job's last event."""
+def announce_end(uow: UnitOfWork, publisher: Publisher, event: JobEvent) -> Job:
+    """Tell webhooks that a job ended; `record_event` calls it with a job's last event.
+
+    Returns:
+        The job.
+    """
     job = uow.session.scalars(
         select(Job).where(Job.id == event.job_id).options(joinedload(Job.media))
     ).one()
@@ -101,6 +105,7 @@ def announce_end(uow: UnitOfWork, publisher: Publisher, event: JobEvent) -> None
         at=event.created_at,
     )
     create_deliveries(uow, publisher, occasion, url=job.webhook_url, secret=job.webhook_secret)
+    return job
 
 
 def deliver_to(uow: UnitOfWork, publisher: Publisher, occasion: Occasion, target: Target) -> bool:

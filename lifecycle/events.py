@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from core.db import UnitOfWork
 from core.events import EventType, JobEvent, Publisher
+from lifecycle.batches import note_job_end
 from lifecycle.deliveries import announce_end
 from models import Event, Job
 
@@ -24,7 +25,7 @@ def record_event(
 ) -> JobEvent:
     """Append an event to the job and publish it once the transaction is durable.
 
-    A job's last event also reaches its webhooks: their deliveries are created here.
+    A job's last event also reaches its webhooks and its batch: both hear of it here.
 
     The UPDATE of `last_seq` locks the job's row, so that numbers are gapless and in commit order.
     """
@@ -39,5 +40,6 @@ def record_event(
     event = JobEvent(job_id=job_id, seq=seq, type=event_type, data=data, created_at=now)
     uow.after_commit(partial(publisher.publish, event))
     if event_type.is_last:
-        announce_end(uow, publisher, event)
+        job = announce_end(uow, publisher, event)
+        note_job_end(uow, publisher, job, now=now)
     return event

@@ -22,6 +22,7 @@ from core.options import Priority, TranscribeOptions
 from core.queues import JobQueue
 from core.storage.base import Storage
 from core.transcript import SAMPLE_RATE_HZ
+from lifecycle.batches import forget_item
 from lifecycle.deliveries import forget_deliveries
 from lifecycle.events import record_event
 from lifecycle.idempotency import forget_answers
@@ -194,6 +195,7 @@ def purge_job(
     uow.session.expunge(job)
     forget_deliveries(uow.session, [job.id], keep_unsent=keep_unsent_deliveries)
     forget_answers(uow.session, [job.id])
+    forget_item(uow.session, job)
     delete_windows_objects_later(uow, storage, job.id)
     if job.transcript_key is not None:
         uow.after_commit(partial(delete_object, storage, job.transcript_key))
