@@ -66,14 +66,18 @@ def test_json_is_the_default(sdk: OpenAI, worker: FakeWorker, sqlite_context: Ap
         ("text", f"{TEXT}\n", "text/plain; charset=utf-8"),
         (
             "srt",
-            "1\n00:00:00,000 --> 00:00:01,000\nHello there.\n\n"
-            "2\n00:00:01,200 --> 00:00:02,500\nHow are you?\n",
+            (
+                "1\n00:00:00,000 --> 00:00:01,000\nHello there.\n\n"
+                "2\n00:00:01,200 --> 00:00:02,500\nHow are you?\n"
+            ),
             "text/plain; charset=utf-8",
         ),
         (
             "vtt",
-            "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nHello there.\n\n"
-            "00:00:01.200 --> 00:00:02.500\nHow are you?\n",
+            (
+                "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nHello there.\n\n"
+                "00:00:01.200 --> 00:00:02.500\nHow are you?\n"
+            ),
             "text/vtt; charset=utf-8",
         ),
     ],
