@@ -10,17 +10,22 @@ from cli.local_keys import find_local_key
 from cli.stack import TRANSCRIBE, UP, running_stack
 from cli.up import report, say
 from cli.waiting import Stopped, StopSignal
-from core.checkpoints import find_model
+from core.checkpoints import find_model, parse_models
 from core.errors import AlreadyRunning
 from core.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServer:
-    """Where it answers, with which key, and whether it ends with this run."""
+    """Where it answers, with which key, and whether it ends with this run.
+
+    Attributes:
+        model: The name that was asked for, without its source; None is the default.
+    """
 
     running: RunningStack
     key: str | None
+    model: str | None
     is_ours: bool
 
 
@@ -38,6 +43,7 @@ def local_server(
     """
     if model is not None and find_model(settings, model) is None:
         settings = Settings(data_dir=settings.data_dir, models=model)
+        model = parse_models(model)[0].name
     with ExitStack() as cleanup:
         try:
             stack = cleanup.enter_context(
@@ -59,12 +65,11 @@ def local_server(
                     f"{exc} With `scriptorium up` running, several can transcribe at once."
                 ) from exc
             say(f"Using the server at {running.url}")
-            yield LocalServer(
-                running=running, key=find_local_key(settings.data_path), is_ours=False
-            )
+            key = find_local_key(settings.data_path)
+            yield LocalServer(running=running, key=key, model=model, is_ours=False)
             return
         try:
-            yield LocalServer(running=stack.running, key=stack.local_key, is_ours=True)
+            yield LocalServer(running=stack.running, key=stack.local_key, model=model, is_ours=True)
         except Stopped:
             say("Stopping; again to end at once.")
             raise

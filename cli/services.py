@@ -55,11 +55,11 @@ def run_beat() -> None:
 
 def run_migrate() -> None:
     """Bring the database's tables up to date."""
-    from migrations.run import migrate
     from sqlalchemy.exc import OperationalError
 
     from cli.database import explain
     from core.errors import ServiceUnavailable
+    from migrations.run import migrate
 
     try:
         migrate(load_settings())

@@ -51,6 +51,7 @@ class _Server:
     Attributes:
         identity: Names it in fingerprints; the same for all stacks of one data directory.
         revisions: Of the checkpoints, where they are known.
+        model: What jobs ask for; None is the default.
         is_embedded: Whether it lives for this run only.
     """
 
@@ -58,6 +59,7 @@ class _Server:
     key: str | None
     identity: str
     revisions: dict[str, str]
+    model: str | None
     is_embedded: bool
 
 
@@ -109,7 +111,7 @@ def _transcribe(
         client = Client(server.url, server.key, stop.event)
         cleanup.callback(client.close)
         try:
-            model = client.get_model(request.model and request.model.partition("=")[0])
+            model = client.get_model(server.model)
         except (NotNow, Refused) as exc:
             raise ServiceUnavailable(str(exc)) from exc
         options = {**options, "model": model}
@@ -204,7 +206,14 @@ def _server(request: Request, stop: StopSignal) -> Iterator[_Server]:
     """Provide the server that was named, the one that runs on the data directory, or a new one."""
     if request.server is not None:
         url = request.server.rstrip("/")
-        yield _Server(url=url, key=request.key, identity=url, revisions={}, is_embedded=False)
+        yield _Server(
+            url=url,
+            key=request.key,
+            identity=url,
+            revisions={},
+            model=request.model,
+            is_embedded=False,
+        )
         return
     # What follows starts processes and knows the database: not for a client of a distant server.
     from cli.local_server import local_server
@@ -218,6 +227,7 @@ def _server(request: Request, stop: StopSignal) -> Iterator[_Server]:
             key=local.key,
             identity=f"local:{settings.data_path}",
             revisions=dict(local.running.revisions),
+            model=local.model,
             is_embedded=local.is_ours,
         )
 

@@ -1,6 +1,7 @@
 """`scriptorium up`: the whole service in one terminal."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from cli.config import join_models, load_settings
@@ -50,8 +51,9 @@ def run(
 
 
 def say(line: str) -> None:
-    """Tell the person at the terminal."""
-    print(line, file=sys.stderr, flush=True)
+    """Tell the person at the terminal, if it is still there: a closed one ends nothing half-way."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def report(child: str, line: str) -> None:
