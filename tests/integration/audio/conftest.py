@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +7,22 @@ import pytest
 from core.audio.decode import open_media
 from core.audio.media import DecodeLimits, MediaInfo
 from core.options import Channels
+
+
+class Blocks:
+    """Decoded samples, shape (num_channels, n), as a stream of blocks of any size."""
+
+    info = None
+    warnings = ()
+
+    def __init__(self, samples: np.ndarray, size: int = 16_000) -> None:
+        self._samples, self._size = samples, size
+        self.num_channels, self.num_samples = samples.shape
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for first in range(0, self.num_samples, self._size):
+            yield self._samples[:, first : first + self._size]
+
 
 Decoded = tuple[np.ndarray, MediaInfo, tuple[str, ...]]
 Decode = Callable[..., Decoded]
