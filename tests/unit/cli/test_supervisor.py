@@ -5,6 +5,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -156,14 +157,17 @@ def test_nothing_is_started_after_the_stop(children, tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no parent-death signal")
 def test_children_die_with_a_supervisor_that_is_killed(tmp_path):
+    # The child says that it runs: before that, it would end because its parent is another one.
+    ready = tmp_path / "ready"
+    child_code = f"open({str(ready)!r}, 'w'); {_SLEEP}"
     program = f"""
         import sys, time
         from pathlib import Path
         from cli.supervisor import ChildSpec, Supervisor
         supervisor = Supervisor(log_dir=Path({str(tmp_path)!r}), report=print)
-        supervisor.start(ChildSpec(name="child", command={(*_PYTHON, _SLEEP)!r},
+        supervisor.start(ChildSpec(name="child", command={(*_PYTHON, child_code)!r},
                                    environment={{}}, stage=0, grace_s=1))
-        while not supervisor.pids():
+        while not (supervisor.pids() and Path({str(ready)!r}).exists()):
             time.sleep(0.01)
         print(supervisor.pids()["child"], flush=True)
         time.sleep(600)
@@ -175,7 +179,11 @@ def test_children_die_with_a_supervisor_that_is_killed(tmp_path):
         child = int(process.stdout.readline())
         assert _is_alive(child)
         process.kill()
-    _until(lambda: not _is_alive(child))
+    try:
+        _until(lambda: not _is_alive(child))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def test_an_inherited_descriptor_reaches_the_child(children, tmp_path):
