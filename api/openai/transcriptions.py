@@ -36,7 +36,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
             "application/json": {"schema": {"type": "object"}},
             "text/plain": {"schema": {"type": "string"}},
             "text/vtt": {"schema": {"type": "string"}},
-            "text/event-stream": {"schema": {"type": "string"}},
+            "text/event-stream": {},
         },
     }
 }

@@ -31,7 +31,7 @@ MAX_SEQ = 2**53
     responses={
         200: {
             "description": "Events; `id:` is the event's seq.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {}},
         },
         204: {"description": "Nothing comes after that event; do not connect again."},
     },
