@@ -22,7 +22,11 @@ class Verdict(Enum):
     UNLIKELY = auto()  # usable if nothing better comes
     LOOP = auto()  # usable as a last resort
     ECHO = auto()  # says the prompt again: try without it
-    UNFINISHED = auto()  # cut off: never usable
+    UNFINISHED = auto()  # a loop that did not end: never usable
+    OVERFULL = auto()  # more text than the context holds: never usable, nothing hotter helps
+
+
+_BLAMED_ON_PROMPTS = (Verdict.ECHO, Verdict.LOOP, Verdict.UNFINISHED, Verdict.OVERFULL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,8 @@ def judge(scores: Scores, *, is_echo: bool) -> Verdict:
         is_echo: Whether the text stands in the prompt that was given.
     """
     if not scores.is_finished:
-        return Verdict.UNFINISHED
+        is_loop = scores.compression_ratio > MAX_COMPRESSION_RATIO
+        return Verdict.UNFINISHED if is_loop else Verdict.OVERFULL
     if scores.no_speech_prob > MAX_NO_SPEECH_PROB and scores.avg_logprob < MIN_AVG_LOGPROB:
         return Verdict.SILENCE
     if is_echo:
@@ -75,8 +80,10 @@ def next_trial(trial: Trial, verdict: Verdict, temperature: float | None) -> Tri
     """
     if verdict in (Verdict.GOOD, Verdict.SILENCE):
         return None
-    if trial.with_prompt and verdict in (Verdict.ECHO, Verdict.LOOP, Verdict.UNFINISHED):
+    if trial.with_prompt and verdict in _BLAMED_ON_PROMPTS:
         return Trial(temperature=trial.temperature, with_prompt=False)
+    if verdict is Verdict.OVERFULL:
+        return None
     if temperature is not None and verdict is not Verdict.UNFINISHED:
         return None
     hotter = next((step for step in LADDER if step > trial.temperature), None)

@@ -4,7 +4,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 import torch
@@ -27,10 +27,11 @@ from adapters.whisper.fallback import (
 from adapters.whisper.features import WINDOW_SAMPLES, LogMel
 from adapters.whisper.network import Network, Precision
 from adapters.whisper.segments import cut_spans
+from adapters.whisper.sound import fingerprint, is_audible, split_samples
 from adapters.whisper.vocabulary import Vocabulary
 from core import errors
 from core.options import TaskKind, Timestamps
-from core.transcript import Hypothesis, Segment
+from core.transcript import Hypothesis, Segment, samples_to_ms
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +67,7 @@ class WhisperRuntime:
         self._decoder = Decoder(network, vocabulary)
         self._word_timer = WordTimer(network, vocabulary)
         self._log_mel = LogMel(network.num_bins, network.device)
-        self._encoded: OrderedDict[str, torch.Tensor] = OrderedDict()
+        self._encoded: OrderedDict[bytes, torch.Tensor] = OrderedDict()
 
     @classmethod
     def from_options(cls, options: LoadOptions) -> "WhisperRuntime":
@@ -92,18 +93,23 @@ class WhisperRuntime:
     def detect_language(self, windows: Sequence[Window]) -> list[dict[str, float]]:
         """See `Adapter`."""
         with torch.inference_mode(), _translated_memory_errors(len(windows)):
-            return self._detect([self._encode(window) for window in windows])
+            return self._detect(self._encode(windows))
 
     def transcribe(self, windows: Sequence[Window]) -> list[Hypothesis]:
         """See `Adapter`."""
         for window in windows:
             self._check(window)
+        audible = [window for window in windows if is_audible(window.samples)]
         with torch.inference_mode(), _translated_memory_errors(len(windows)):
-            attempts = self._begin(windows)
+            attempts = self._begin(audible) if audible else []
             waiting = attempts
             while waiting:
                 waiting = self._try(waiting)
-            return [self._conclude(attempt) for attempt in attempts]
+            answers = iter([self._conclude(attempt) for attempt in attempts])
+        return [
+            next(answers) if is_audible(window.samples) else Hypothesis(language=window.language)
+            for window in windows
+        ]
 
     def close(self) -> None:
         """See `Adapter`."""
@@ -122,14 +128,22 @@ class WhisperRuntime:
         if window.task is TaskKind.TRANSLATE and not self.spec.supports_translate:
             raise errors.InvalidOption("This checkpoint cannot translate.", param="task")
 
-    def _encode(self, window: Window) -> torch.Tensor:
-        """Return the window's encoder output, remembered by its key."""
-        if (found := self._encoded.pop(window.key, None)) is None:
-            found = self._network.encode(self._log_mel(window.samples))
-        self._encoded[window.key] = found
-        while len(self._encoded) > _REMEMBERED_WINDOWS:
+    def _encode(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        """Return the windows' encoder outputs, remembered by their sound."""
+        marks = [fingerprint(window.samples) for window in windows]
+        new = {
+            mark: window.samples
+            for mark, window in zip(marks, windows, strict=True)
+            if mark not in self._encoded
+        }
+        outputs = self._network.encode([self._log_mel(samples) for samples in new.values()])
+        found = {**self._encoded, **dict(zip(new, outputs, strict=True))}
+        for mark in marks:
+            self._encoded[mark] = found[mark]
+            self._encoded.move_to_end(mark)
+        while len(self._encoded) > max(_REMEMBERED_WINDOWS, len(marks)):
             self._encoded.popitem(last=False)
-        return found
+        return [found[mark] for mark in marks]
 
     def _detect(self, encoded: Sequence[torch.Tensor]) -> list[dict[str, float]]:
         """Return the probability of each language, from the decoder's first step."""
@@ -146,7 +160,7 @@ class WhisperRuntime:
         return [dict(zip(languages, row, strict=True)) for row in rows]
 
     def _begin(self, windows: Sequence[Window]) -> list[_Attempt]:
-        encoded = [self._encode(window) for window in windows]
+        encoded = self._encode(windows)
         unknown = [number for number, window in enumerate(windows) if window.language is None]
         detected: dict[int, str] = {}
         if unknown:
@@ -210,9 +224,7 @@ class WhisperRuntime:
     def _conclude(self, attempt: _Attempt) -> Hypothesis:
         best = find_best(attempt.verdicts, attempt.scores)
         if best is None:
-            raise errors.TokenLimitReached(
-                f"Window {attempt.window.key} did not end within the decoder's context."
-            )
+            return self._transcribe_halves(attempt)
         if attempt.verdicts[best] is Verdict.SILENCE:
             return Hypothesis(language=attempt.language)
         segments = self._segments(attempt, best)
@@ -225,6 +237,24 @@ class WhisperRuntime:
                 duration_ms=attempt.window.duration_ms,
             )
         return Hypothesis(segments=segments, language=attempt.language)
+
+    def _transcribe_halves(self, attempt: _Attempt) -> Hypothesis:
+        """Transcribe a window whose text does not fit the decoder's context in two parts."""
+        window = attempt.window
+        parts = split_samples(window.samples)
+        if parts is None:
+            raise errors.TokenLimitReached(
+                f"Window {window.key} did not end within the decoder's context."
+            )
+        log.warning("window.split", key=window.key, verdict=attempt.verdicts[-1].name.lower())
+        left, right = self.transcribe(
+            [replace(window, samples=part, language=attempt.language) for part in parts]
+        )
+        offset_ms = samples_to_ms(len(parts[0]))
+        return Hypothesis(
+            segments=left.segments + tuple(segment.shift(offset_ms) for segment in right.segments),
+            language=attempt.language,
+        )
 
     def _segments(self, attempt: _Attempt, best: int) -> tuple[Segment, ...]:
         scores = attempt.scores[best]
@@ -280,7 +310,7 @@ def _precision(dtype: str, device: torch.device) -> Precision:
 
 def _seed(window: Window, trial: Trial) -> int:
     """Return a number that depends on the sound and the trial alone."""
-    digest = hashlib.blake2b(window.samples.tobytes(), digest_size=8)
+    digest = hashlib.blake2b(fingerprint(window.samples), digest_size=8)
     digest.update(f"{trial.temperature}:{trial.with_prompt}".encode())
     return int.from_bytes(digest.digest())
 

@@ -1,0 +1,36 @@
+"""What can be said of a window's samples without a model. Pure."""
+
+import hashlib
+
+import numpy as np
+
+from adapters.base import Samples
+from core.transcript import SAMPLE_RATE_HZ
+
+_INAUDIBLE = 1e-4
+"""Three steps of 16-bit audio, -80 dBFS: Whisper answers such windows with learnt phrases."""
+
+_SHORTEST_PART = 2 * SAMPLE_RATE_HZ
+_FRAME = SAMPLE_RATE_HZ // 50
+
+
+def is_audible(samples: Samples) -> bool:
+    """Whether there is anything but digital silence."""
+    return bool(samples.size) and float(np.abs(samples).max()) > _INAUDIBLE
+
+
+def fingerprint(samples: Samples) -> bytes:
+    """Return a digest of the sound: equal for equal samples, whatever window they belong to."""
+    return hashlib.blake2b(np.ascontiguousarray(samples).tobytes(), digest_size=16).digest()
+
+
+def split_samples(samples: Samples) -> tuple[Samples, Samples] | None:
+    """Cut at the quietest 20 ms of the middle third, or return None if the parts are too short."""
+    if len(samples) < 2 * _SHORTEST_PART:
+        return None
+    first, last = len(samples) // 3, 2 * len(samples) // 3
+    num_frames = (last - first) // _FRAME
+    frames = samples[first : first + num_frames * _FRAME].reshape(num_frames, _FRAME)
+    quietest = int(np.argmin(np.square(frames, dtype=np.float64).sum(axis=1)))
+    cut = first + quietest * _FRAME + _FRAME // 2
+    return samples[:cut], samples[cut:]

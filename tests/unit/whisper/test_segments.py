@@ -1,0 +1,47 @@
+"""Timestamp tokens become segments: vectors from FACTS and from the three vocabularies."""
+
+import pytest
+
+from adapters.whisper.segments import Span, cut_spans
+
+# English-only, multilingual, large-v3.
+FIRST_TIMESTAMPS = (50363, 50364, 50365)
+
+
+def cut(tokens: list[int], *, first: int = 50364, duration_ms: int = 30_000) -> list[Span]:
+    return cut_spans(tokens, timestamp_begin=first, end=50257, duration_ms=duration_ms)
+
+
+@pytest.mark.parametrize("first", FIRST_TIMESTAMPS)
+def test_text_up_to_a_timestamp_starts_with_the_window(first: int) -> None:
+    assert cut([100, 101, first + 250], first=first) == [Span((100, 101), 0, 5000)]
+
+
+def test_an_unclosed_segment_ends_with_the_window() -> None:
+    assert cut([200, 50364 + 100, 300], duration_ms=29_300) == [
+        Span((200,), 0, 2000),
+        Span((300,), 2000, 29_300),
+    ]
+
+
+def test_text_without_timestamps_has_the_bounds_of_the_window() -> None:
+    assert cut([1, 2, 3], duration_ms=7_123) == [Span((1, 2, 3), 0, 7_123)]
+
+
+def test_pairs_leave_the_pause_between_two_segments_out() -> None:
+    tokens = [50364, 10, 50364 + 50, 50364 + 75, 11, 50364 + 100]
+    assert cut(tokens) == [Span((10,), 0, 1000), Span((11,), 1500, 2000)]
+
+
+def test_times_in_the_padding_are_clamped_to_the_window() -> None:
+    assert cut([50364, 10, 50364 + 1400], duration_ms=5_010) == [Span((10,), 0, 5_010)]
+
+
+def test_times_never_go_back() -> None:
+    tokens = [50364 + 100, 10, 50364 + 50, 50364 + 20, 11, 50364 + 200]
+    assert cut(tokens) == [Span((10,), 2000, 2000), Span((11,), 2000, 4000)]
+
+
+def test_no_tokens_are_no_segments() -> None:
+    assert cut([]) == []
+    assert cut([50364, 50364 + 10]) == []
