@@ -4,6 +4,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from api.batch_schemas import PrefixBatch
 from api.problems import PROBLEM_TYPE
 from api.schemas import CreateJob, OpenAiError, ProblemView
 from lifecycle.submissions import SOURCE_FIELDS
@@ -45,6 +46,18 @@ def job_body() -> dict[str, Any]:
                 }
             },
             "application/json": {"schema": fields},
+        },
+    }
+
+
+def batch_body() -> dict[str, Any]:
+    """Return `requestBody` of `POST /v1/batches`: lines, or a prefix."""
+    line = '{"custom_id": "1", "media_url": "https://example.com/a.wav", "language": "en"}\n'
+    return {
+        "required": True,
+        "content": {
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": line},
+            "application/json": {"schema": PrefixBatch.model_json_schema()},
         },
     }
 

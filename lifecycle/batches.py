@@ -150,10 +150,15 @@ def settle_batch(uow: UnitOfWork, publisher: Publisher, batch: Batch, *, now: da
     return True
 
 
-def forget_item(session: Session, job: Job) -> None:
-    """Detach a job that is about to be deleted; an item that was open is cancelled with it."""
+def forget_item(session: Session, job: Job) -> list[str]:
+    """Detach a job that is about to be deleted; an item that was open is cancelled with it.
+
+    Returns:
+        Objects to delete: the stored results hold the job's text. Results go on being streamed
+        from the rows that are left.
+    """
     if job.batch_id is None:
-        return
+        return []
     status = case(
         (BatchItem.status == ItemStatus.OPEN, ItemStatus.CANCELLED.value), else_=BatchItem.status
     )
@@ -163,6 +168,22 @@ def forget_item(session: Session, job: Job) -> None:
         .values(job_id=None, status=status)
         .execution_options(synchronize_session=False)
     )
+    return [results_key(job.batch_id)]
+
+
+def manifest_key(batch_id: UUID) -> str:
+    """Return where a batch's manifest lies until its last line is an item."""
+    return f"batches/{batch_id}/manifest.jsonl"
+
+
+def results_key(batch_id: UUID) -> str:
+    """Return where all results of a finished batch lie in storage."""
+    return f"batches/{batch_id}/results.jsonl"
+
+
+def errors_key(batch_id: UUID) -> str:
+    """Return where the results of its failed items lie."""
+    return f"batches/{batch_id}/errors.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,6 +137,9 @@ def _uploaded(intake: Intake, key_id: UUID, text: str, *, now: datetime) -> Medi
         raise InvalidOption("upload_id: not the id of an upload", param="upload_id") from exc
     with read_session(intake.sessions) as session:
         upload = get_upload(session, upload_id, key_id=key_id)
+        max_bytes = limits_of(session, intake.settings, key_id).upload_bytes
+    if upload.size_bytes > max_bytes:
+        raise MediaTooLarge(f"The file exceeds {max_bytes} bytes.")
     joined = join_upload(intake.storage, upload)
     return lambda uow: media_of(uow, intake.storage, joined, now=now)
 

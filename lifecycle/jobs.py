@@ -195,7 +195,8 @@ def purge_job(
     uow.session.expunge(job)
     forget_deliveries(uow.session, [job.id], keep_unsent=keep_unsent_deliveries)
     forget_answers(uow.session, [job.id])
-    forget_item(uow.session, job)
+    for key in forget_item(uow.session, job):
+        uow.after_commit(partial(delete_object, storage, key))
     delete_windows_objects_later(uow, storage, job.id)
     if job.transcript_key is not None:
         uow.after_commit(partial(delete_object, storage, job.transcript_key))

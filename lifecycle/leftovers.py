@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from models import Job, JobStatus, Media, Upload
+from models import Batch, Job, JobStatus, Media, Upload
 
 
 def find_unused_windows(
@@ -55,6 +55,14 @@ def find_unused_uploads(session: Session, keys: Sequence[str]) -> list[str]:
     open_ids = {str(each) for each in session.scalars(select(Upload.id).where(Upload.id.in_(ids)))}
     unused = set(find_unused_media(session, keys))
     return [key for key in keys if key in unused and names[key] not in open_ids]
+
+
+def find_unused_batches(session: Session, keys: Sequence[str]) -> list[str]:
+    """Return those of `keys` below "batches/<id>/" whose batch is gone."""
+    names = {key: key.split("/")[1] for key in keys}
+    ids = [UUID(name) for name in set(names.values()) if _is_uuid(name)]
+    known = {str(each) for each in session.scalars(select(Batch.id).where(Batch.id.in_(ids)))}
+    return [key for key in keys if names[key] not in known]
 
 
 def _is_uuid(name: str) -> bool:

@@ -1,5 +1,8 @@
 """Reading a completed job's transcript from its rows."""
 
+from collections.abc import Sequence
+from uuid import UUID
+
 from pydantic import TypeAdapter
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -31,6 +34,19 @@ def load_transcript(session: Session, job: Job) -> Transcript:
         model=job.model,
         warnings=tuple(job.warnings),
     )
+
+
+def load_segments(session: Session, job_ids: Sequence[UUID]) -> dict[UUID, tuple[Segment, ...]]:
+    """Return the segments of several completed jobs at once; jobs without speech are left out."""
+    found: dict[UUID, list[Segment]] = {}
+    rows = session.scalars(
+        select(SegmentRow)
+        .where(SegmentRow.job_id.in_(list(job_ids)))
+        .order_by(SegmentRow.job_id, SegmentRow.index)
+    )
+    for row in rows:
+        found.setdefault(row.job_id, []).append(_segment(row))
+    return {job_id: tuple(segments) for job_id, segments in found.items()}
 
 
 def _segment(row: SegmentRow) -> Segment:

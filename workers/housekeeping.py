@@ -10,15 +10,17 @@ from sqlalchemy.orm import Session
 from core.db import read_session, unit_of_work
 from core.storage import ObjectInfo
 from lifecycle.deliveries import expire_deliveries
+from lifecycle.expansion import list_waiting_batches
 from lifecycle.idempotency import expire_answers
 from lifecycle.jobs import delete_object
-from lifecycle.leftovers import find_unused_transcripts, find_unused_uploads
+from lifecycle.leftovers import find_unused_batches, find_unused_transcripts, find_unused_uploads
 from lifecycle.uploads import expire_uploads
 from workers.context import WorkerContext
 
 log = structlog.get_logger(__name__)
 
 PAGE = 200
+MAX_NUDGES = 20
 UNUSED_AFTER = timedelta(hours=1)
 """An object may be written before the row that names it is committed."""
 
@@ -35,11 +37,20 @@ def expire(context: WorkerContext) -> None:
         log.info("uploads.expired", num_uploads=num_uploads)
 
 
+def nudge_batches(context: WorkerContext) -> None:
+    """Send messages for batches that wait for somebody to go on with them; doubles are harmless."""
+    with read_session(context.sessions) as session:
+        waiting = list_waiting_batches(session, limit=MAX_NUDGES, now=context.now())
+    for batch_id in waiting:
+        context.queue.expand(batch_id)
+
+
 def tidy_objects(context: WorkerContext) -> int:
-    """Delete transcripts and uploads that no row names; return how many objects there were."""
+    """Delete objects of jobs, uploads and batches that are gone; return how many there were."""
     finders: dict[str, FindUnused] = {
         "transcripts/": find_unused_transcripts,
         "uploads/": find_unused_uploads,
+        "batches/": find_unused_batches,
     }
     num_deleted = 0
     for prefix, find_unused in finders.items():

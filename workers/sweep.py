@@ -27,7 +27,7 @@ from lifecycle.recovery import (
 from lifecycle.stages import expire_stage
 from models import JobStage
 from workers.context import WorkerContext
-from workers.housekeeping import expire, tidy_objects
+from workers.housekeeping import expire, nudge_batches, tidy_objects
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +54,7 @@ def sweep(context: WorkerContext, depths: Depths) -> None:
     _nudge_engines(context)
     if depths.depth(DELIVERY_QUEUE) == 0:
         context.queue.deliver()
+    nudge_batches(context)
     _purge(context)
     expire(context)
 

@@ -5,8 +5,9 @@ from uuid import UUID
 
 from celery import Celery
 
-from core.queues import DELIVER, FINISH, PREPARE, RECOGNISE, SWEEP, TIDY, CeleryQueue
+from core.queues import DELIVER, EXPAND, FINISH, PREPARE, RECOGNISE, SWEEP, TIDY, CeleryQueue
 from workers.deliver import Deliverer
+from workers.expand import expand
 from workers.finish import finish
 from workers.prepare import prepare
 from workers.process import WorkerProcess
@@ -45,6 +46,10 @@ class Tasks:
         """Look for objects that nobody needs."""
         tidy(self._process.context)
 
+    def expand(self, batch_id: str) -> None:
+        """Make the next jobs of a batch."""
+        expand(self._process.context, UUID(batch_id))
+
     def deliver(self) -> None:
         """Make due attempts at webhooks."""
         Deliverer(self._process.context.sessions, self._process.settings).run()
@@ -60,6 +65,7 @@ def register_tasks(app: Celery, process: WorkerProcess) -> None:
         SWEEP: tasks.sweep,
         TIDY: tasks.tidy,
         DELIVER: tasks.deliver,
+        EXPAND: tasks.expand,
     }
     for name, call in calls.items():
         app.task(call, name=name)
