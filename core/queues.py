@@ -76,8 +76,10 @@ class CeleryQueue:
     def wake(self, adapter: str, *, count: int = 1) -> None:
         """See `JobQueue`; messages that already wait count, so the queue never grows past that."""
         queue = asr_queue(adapter)
-        for _ in range(count - self.depth(queue)):
-            self._send(RECOGNISE, queue, adapter)
+        depth = self._find_depth(queue)
+        if depth is not None:
+            for _ in range(count - depth):
+                self._send(RECOGNISE, queue, adapter)
 
     def finish(self, job_id: UUID) -> None:
         """See `JobQueue`."""
@@ -93,12 +95,15 @@ class CeleryQueue:
 
     def depth(self, queue: str) -> int:
         """Return how many messages wait in `queue`; 0 if the broker does not answer."""
+        return self._find_depth(queue) or 0
+
+    def _find_depth(self, queue: str) -> int | None:
         try:
             with self._app.pool.acquire(block=True) as connection:
                 return int(connection.default_channel._size(queue))  # noqa: SLF001 - kombu's sum over priorities
         except (OperationalError, RedisError, OSError) as exc:
             log.warning("broker.silent", queue=queue, error=str(exc))
-            return 0
+            return None
 
     def _send(self, task: str, queue: str, *args: str, priority: int = 0) -> None:
         try:

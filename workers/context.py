@@ -26,6 +26,7 @@ class WorkerContext:
 
     Attributes:
         stopping: Set once the process should end; long work looks at it and gives up its claims.
+        give_up: What gives the claim of each piece of work under way back, by any hashable name.
         now: The clock.
     """
 
@@ -36,6 +37,7 @@ class WorkerContext:
     publisher: Publisher
     catalog: Catalog
     stopping: threading.Event = field(default_factory=threading.Event)
+    give_up: dict[object, Callable[[], None]] = field(default_factory=dict)
     now: Callable[[], datetime] = utc_now
 
     @property

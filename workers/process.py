@@ -2,9 +2,11 @@
 
 import socket
 import threading
+from contextlib import suppress
 
 import structlog
 
+from core.errors import LeaseLost
 from core.settings import Settings
 from workers.catalog import models_by_adapter
 from workers.context import WorkerContext, make_context
@@ -47,9 +49,13 @@ class WorkerProcess:
             return self._engines[adapter]
 
     def release_all(self) -> None:
-        """Give back every claim of every engine, because the process is about to end."""
-        for engine in list(self._engines.values()):
-            engine.release_all()
+        """Give back every claim, because the process ends without waiting for the work."""
+        if self._context is None:
+            return
+        releases = [engine.release_all for engine in list(self._engines.values())]
+        for release in [*releases, *list(self._context.give_up.values())]:
+            with suppress(LeaseLost):
+                release()
 
     def close(self) -> None:
         """Free memory and connections; call it when no task runs."""

@@ -85,6 +85,12 @@ def _work(
                 now=context.now(),
             )
 
+    def release() -> None:
+        with unit_of_work(context.sessions) as uow:
+            release_stage(uow, context.queue, job.id, stage, attempt=job.attempt)
+        log.info("stage.released")
+
+    context.give_up[job.id] = release
     try:
         options = TranscribeOptions.model_validate(job.options)
         with Heartbeat(renew, interval_s=context.heartbeat_s) as heartbeat:
@@ -92,9 +98,7 @@ def _work(
     except LeaseLost:
         raise
     except WorkerStopping:
-        with unit_of_work(context.sessions) as uow:
-            release_stage(uow, context.queue, job.id, stage, attempt=job.attempt)
-        log.info("stage.released")
+        release()
     except Exception as exc:  # the edge: whatever it was, the row must say so
         is_expected = isinstance(exc, ScriptoriumError)
         log.warning("stage.failed", error=str(exc), exc_info=not is_expected)
@@ -111,3 +115,5 @@ def _work(
             )
     else:
         log.info("stage.finished")
+    finally:
+        context.give_up.pop(job.id, None)

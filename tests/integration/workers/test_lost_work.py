@@ -282,3 +282,24 @@ def _window(samples):
     from adapters.base import Window
 
     return Window(key="late", samples=samples, language="en")
+
+
+def test_a_claim_given_back_in_a_hurry_is_free_at_once_and_nobody_is_blamed(
+    pipeline, submit, job_of
+) -> None:
+    from workers.stage import run_stage
+
+    job_id = submit()
+    pipeline.messages.waiting.clear()
+
+    def work(claim) -> None:
+        (release,) = claim.context.give_up.values()
+        release()
+
+    run_stage(pipeline.context, job_id, JobStage.PREPARE, work)
+    assert pipeline.context.give_up == {}
+    job = job_of(job_id)
+    assert (job.status, job.lease_expires_at, job.failures) == (JobStatus.RUNNING, None, 0)
+
+    pipeline.run()
+    assert job_of(job_id).status == JobStatus.COMPLETED

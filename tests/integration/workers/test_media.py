@@ -9,6 +9,7 @@ from lifecycle.transcripts import load_transcript
 from models import JobStatus
 from tests.integration.workers.test_lost_work import sweep_until
 from tests.support.pipeline import noise, text_of, wav
+from workers.prepare import prepare
 
 
 def test_silence_gives_an_empty_transcript(pipeline, submit, job_of, events_of) -> None:
@@ -55,6 +56,8 @@ def test_an_error_that_may_pass_is_tried_again_later_and_not_forever(
     job = job_of(job_id)
     assert (job.status, job.failures, job.lease_expires_at) == (JobStatus.RUNNING, 1, None)
     assert job.retry_at > pipeline.clock()
+    prepare(pipeline.context, job_id)
+    assert job_of(job_id).attempt == 1  # too early
 
     sweep_until(pipeline, lambda: job_of(job_id).status == JobStatus.FAILED)
     assert job_of(job_id).error_code == "storage_unavailable"
