@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,9 +10,8 @@ from adapters.registry import register_transcription_adapter, resolve_adapter
 
 
 @pytest.fixture
-def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_families", {})
-    yield
 
 
 @pytest.fixture
