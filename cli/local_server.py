@@ -44,6 +44,7 @@ def local_server(
     if model is not None and find_model(settings, model) is None:
         settings = Settings(data_dir=settings.data_dir, models=model)
         model = parse_models(model)[0].name
+    say(f"Starting the service for this run; its logs are in {settings.data_path / 'logs'}")
     with ExitStack() as cleanup:
         try:
             stack = cleanup.enter_context(
