@@ -45,5 +45,7 @@ def configure_logging(level: str, log_format: str) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for noisy in ("httpx", "botocore", "urllib3", "kombu", "amqp"):
+    # Celery tells of every message twice and of every tick; what became of them we log ourselves.
+    celery = ("celery.worker.strategy", "celery.app.trace", "celery.beat")
+    for noisy in ("httpx", "botocore", "urllib3", "kombu", "amqp", *celery):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -8,6 +8,7 @@ import pytest
 
 from core.db import unit_of_work
 from core.errors import LeaseLost
+from lifecycle.jobs import cancel_job, lock_job
 from lifecycle.stages import claim_stage, renew_stage
 from models import JobStage, JobStatus, WindowStatus
 from tests.integration.workers.conftest import make_pipeline
@@ -186,3 +187,23 @@ def test_renewing_a_stage_needs_the_attempt_that_claimed_it(pipeline, submit) ->
                     lease=lease,
                     now=utc_now(),
                 )
+
+
+def test_windows_whose_job_was_cancelled_after_the_claim_never_reach_the_model(
+    pipeline, submit, windows_of
+) -> None:
+    job_id = submit(noise(7.0), language="auto")
+    pipeline.step()
+
+    def cancel(windows) -> None:
+        wait_until(lambda: num_running() > len(windows))  # the next batch is claimed
+        with unit_of_work(pipeline.context.sessions) as uow:
+            cancel_job(uow, pipeline.events, lock_job(uow.session, job_id), now=utc_now())
+
+    def num_running() -> int:
+        return sum(w.status == WindowStatus.RUNNING for w in windows_of(job_id))
+
+    pipeline.adapter.before = cancel
+    pipeline.run()
+
+    assert len(pipeline.adapter.batches) == 1
