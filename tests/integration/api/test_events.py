@@ -170,6 +170,20 @@ def test_a_lost_publication_is_found_at_the_next_heartbeat(
     assert [event["type"] for event in events] == TYPES[1:]
 
 
+def test_publications_with_holes_are_filled_from_the_database(
+    server: Server, sqlite_context: ApiContext, monkeypatch
+):
+    job_id = upload(server)
+    events = read_events(server, job_id)
+    next(events)
+    publish = sqlite_context.publisher.publish
+    monkeypatch.setattr(
+        sqlite_context.publisher, "publish", lambda event: event.seq % 3 and publish(event)
+    )
+    finish_now(sqlite_context, UUID(job_id))
+    assert [event["seq"] for event in events] == [2, 3, 4, 5, 6]
+
+
 def test_a_websocket_carries_the_same_events(sqlite_client: TestClient, sqlite_context: ApiContext):
     job_id = post(sqlite_client).json()["id"]
     received = []

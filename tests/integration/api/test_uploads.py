@@ -17,7 +17,7 @@ from tests.integration.api.conftest import SPEECH
 from tests.integration.api.servers import Server
 from tests.support.processes import wait_for
 
-HALF = 400_000
+HALF = 3_000_000
 
 
 def abort_upload(server: Server, number: int) -> None:
@@ -37,12 +37,11 @@ def abort_upload(server: Server, number: int) -> None:
 def test_fifty_half_uploads_leave_nothing(server: Server, sqlite_context: ApiContext):
     for number in range(50):
         abort_upload(server, number)
+    metrics, sessions = sqlite_context.metrics, sqlite_context.sessions
+    ended = b'scriptorium_http_requests_total{method="POST",route="/v1/jobs",status="499"} 50.0'
+    wait_for(lambda: ended in metrics.render(sessions), what="all requests have ended")
     folder = sqlite_context.settings.data_path / "storage"
-
-    def is_clean() -> bool:
-        return not any(path.is_file() for path in folder.rglob("*"))
-
-    wait_for(is_clean, what="no file is left in storage")
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
     with read_session(sqlite_context.sessions) as session:
         assert session.scalar(select(func.count()).select_from(Job)) == 0
         assert session.scalar(select(func.count()).select_from(Media)) == 0
