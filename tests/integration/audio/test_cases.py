@@ -209,13 +209,15 @@ def test_nothing_that_a_playlist_names_is_opened(tmp_path: Path) -> None:
             server.accept()
 
 
-def test_a_picture_is_not_audio(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["picture", "subtitles"])
+def test_what_ffmpeg_could_open_but_is_no_recording_is_refused(kind: str, tmp_path: Path) -> None:
     png = bytes.fromhex(
         "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c6360"
         "606000000004000176f0d2c10000000049454e44ae426082"
     )
-    (tmp_path / "a.mp3").write_bytes(png)
-    with pytest.raises(MediaError):
+    subtitles = b"1\n00:00:01,000 --> 00:00:02,000\nHello\n\n" * 20
+    (tmp_path / "a.mp3").write_bytes(png if kind == "picture" else subtitles)
+    with pytest.raises(MediaUndecodable):
         probe(tmp_path / "a.mp3", DecodeLimits())
 
 

@@ -139,7 +139,7 @@ def test_a_child_that_talks_nonsense_is_bad_media(
         probe(DATA / "noextension", DecodeLimits())
 
 
-def test_the_child_ends_with_its_parent(long_file: Path) -> None:
+def test_even_a_child_that_hangs_ends_with_its_parent(long_file: Path) -> None:
     script = textwrap.dedent(f"""
         import sys, time
         from pathlib import Path
@@ -154,6 +154,7 @@ def test_the_child_ends_with_its_parent(long_file: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
+    os.kill(child, signal.SIGSTOP)  # it hangs: no broken pipe can end it
     parent.kill()
     parent.wait()
     parent.stdout.close()
