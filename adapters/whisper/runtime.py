@@ -1,30 +1,24 @@
 """A loaded Whisper: windows in, hypotheses out."""
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import structlog
 import torch
 
 from adapters.base import AdapterSpec, LoadOptions, Window
-from adapters.text import compression_ratio
 from adapters.weights.resolve import read_config
 from adapters.whisper.adapter import WhisperAdapter
 from adapters.whisper.alignment import WordTimer
-from adapters.whisper.decoding import Decoded, Decoder, DecodeRow
+from adapters.whisper.decoding import Decoder
 from adapters.whisper.fallback import (
-    Scores,
-    Trial,
     Verdict,
-    find_best,
     first_trial,
-    judge,
-    next_trial,
 )
 from adapters.whisper.features import WINDOW_SAMPLES, LogMel
+from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.network import Network, Precision
 from adapters.whisper.segments import cut_spans
 from adapters.whisper.sound import fingerprint, is_audible, split_samples
@@ -42,21 +36,6 @@ _REMEMBERED_WINDOWS = 64
 _FORMATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """A window on its way through the ladder."""
-
-    window: Window
-    encoded: torch.Tensor
-    language: str | None
-    prompt: tuple[int, ...]
-    trial: Trial
-    answers: list[Decoded] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-    scores: list[Scores] = field(default_factory=list)
-
-
 class WhisperRuntime:
     """See `adapters.base.Adapter`."""
 
@@ -64,7 +43,7 @@ class WhisperRuntime:
         self.spec = spec
         self._network = network
         self._vocabulary = vocabulary
-        self._decoder = Decoder(network, vocabulary)
+        self._ladder = Ladder(Decoder(network, vocabulary), vocabulary)
         self._word_timer = WordTimer(network, vocabulary)
         self._log_mel = LogMel(network.num_bins, network.device)
         self._encoded: OrderedDict[bytes, torch.Tensor] = OrderedDict()
@@ -102,9 +81,7 @@ class WhisperRuntime:
         audible = [window for window in windows if is_audible(window.samples)]
         with torch.inference_mode(), _translated_memory_errors(len(windows)):
             attempts = self._begin(audible) if audible else []
-            waiting = attempts
-            while waiting:
-                waiting = self._try(waiting)
+            self._ladder.climb(attempts)
             answers = iter([self._conclude(attempt) for attempt in attempts])
         return [
             next(answers) if is_audible(window.samples) else Hypothesis(language=window.language)
@@ -114,7 +91,7 @@ class WhisperRuntime:
     def close(self) -> None:
         """See `Adapter`."""
         self._encoded.clear()
-        del self._decoder, self._word_timer, self._network
+        del self._ladder, self._word_timer, self._network
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -159,7 +136,7 @@ class WhisperRuntime:
         rows = logits[:, 0, list(languages.values())].softmax(dim=-1).tolist()
         return [dict(zip(languages, row, strict=True)) for row in rows]
 
-    def _begin(self, windows: Sequence[Window]) -> list[_Attempt]:
+    def _begin(self, windows: Sequence[Window]) -> list[Attempt]:
         encoded = self._encode(windows)
         unknown = [number for number, window in enumerate(windows) if window.language is None]
         detected: dict[int, str] = {}
@@ -172,7 +149,7 @@ class WhisperRuntime:
         for number, window in enumerate(windows):
             prompt = self._vocabulary.encode_prompt(window.prompt)
             attempts.append(
-                _Attempt(
+                Attempt(
                     window=window,
                     encoded=encoded[number],
                     language=window.language or detected[number],
@@ -182,50 +159,11 @@ class WhisperRuntime:
             )
         return attempts
 
-    def _try(self, attempts: Sequence[_Attempt]) -> list[_Attempt]:
-        """Decode each window once; return those that need another trial."""
-        answers = self._decoder.decode([self._row(attempt) for attempt in attempts])
-        again = []
-        for attempt, answer in zip(attempts, answers, strict=True):
-            text = self._vocabulary.decode(answer.tokens)
-            scores = Scores(
-                avg_logprob=answer.avg_logprob,
-                no_speech_prob=answer.no_speech_prob,
-                compression_ratio=compression_ratio(text.strip()) or 0.0,
-                is_finished=answer.is_finished,
-            )
-            echo = attempt.trial.with_prompt and _is_echo(text, attempt.window.prompt or "")
-            verdict = judge(scores, is_echo=echo)
-            attempt.answers.append(answer)
-            attempt.trials.append(attempt.trial)
-            attempt.verdicts.append(verdict)
-            attempt.scores.append(scores)
-            following = next_trial(attempt.trial, verdict, attempt.window.temperature)
-            if following is not None:
-                attempt.trial = following
-                again.append(attempt)
-        return again
-
-    def _row(self, attempt: _Attempt) -> DecodeRow:
-        prompt = attempt.prompt if attempt.trial.with_prompt else ()
-        with_timestamps = attempt.window.timestamps is not Timestamps.NONE
-        prefix = self._vocabulary.prefix(
-            attempt.language, attempt.window.task, with_timestamps=with_timestamps
-        )
-        return DecodeRow(
-            encoded=attempt.encoded,
-            prefix=(*prompt, *prefix),
-            start_index=len(prompt),
-            with_timestamps=with_timestamps,
-            temperature=attempt.trial.temperature,
-            seed=_seed(attempt.window, attempt.trial),
-        )
-
-    def _conclude(self, attempt: _Attempt) -> Hypothesis:
-        best = find_best(attempt.verdicts, attempt.scores)
+    def _conclude(self, attempt: Attempt) -> Hypothesis:
+        best = attempt.find_best()
         if best is None:
             return self._transcribe_halves(attempt)
-        if attempt.verdicts[best] is Verdict.SILENCE:
+        if best.verdict is Verdict.SILENCE:
             return Hypothesis(language=attempt.language)
         segments = self._segments(attempt, best)
         if attempt.window.timestamps is Timestamps.WORD:
@@ -238,7 +176,7 @@ class WhisperRuntime:
             )
         return Hypothesis(segments=segments, language=attempt.language)
 
-    def _transcribe_halves(self, attempt: _Attempt) -> Hypothesis:
+    def _transcribe_halves(self, attempt: Attempt) -> Hypothesis:
         """Transcribe a window whose text does not fit the decoder's context in two parts."""
         window = attempt.window
         parts = split_samples(window.samples)
@@ -246,7 +184,9 @@ class WhisperRuntime:
             raise errors.TokenLimitReached(
                 f"Window {window.key} did not end within the decoder's context."
             )
-        log.warning("window.split", key=window.key, verdict=attempt.verdicts[-1].name.lower())
+        log.warning(
+            "window.split", key=window.key, verdict=attempt.outcomes[-1].verdict.name.lower()
+        )
         left, right = self.transcribe(
             [replace(window, samples=part, language=attempt.language) for part in parts]
         )
@@ -256,10 +196,9 @@ class WhisperRuntime:
             language=attempt.language,
         )
 
-    def _segments(self, attempt: _Attempt, best: int) -> tuple[Segment, ...]:
-        scores = attempt.scores[best]
+    def _segments(self, attempt: Attempt, best: Outcome) -> tuple[Segment, ...]:
         spans = cut_spans(
-            attempt.answers[best].tokens,
+            best.answer.tokens,
             timestamp_begin=self._vocabulary.timestamp_begin,
             end=self._vocabulary.end,
             duration_ms=attempt.window.duration_ms,
@@ -270,10 +209,10 @@ class WhisperRuntime:
                 start_ms=span.start_ms,
                 end_ms=span.end_ms,
                 tokens=span.tokens,
-                avg_logprob=scores.avg_logprob,
-                no_speech_prob=scores.no_speech_prob,
-                compression_ratio=scores.compression_ratio,
-                temperature=attempt.trials[best].temperature,
+                avg_logprob=best.scores.avg_logprob,
+                no_speech_prob=best.scores.no_speech_prob,
+                compression_ratio=best.scores.compression_ratio,
+                temperature=best.trial.temperature,
                 language=attempt.language,
             )
             for span in spans
@@ -306,19 +245,3 @@ def _precision(dtype: str, device: torch.device) -> Precision:
     if number is None:
         raise errors.CheckpointInvalid(f"{dtype!r} is no number format for Whisper.")
     return Precision(compute=number, cross=number)
-
-
-def _seed(window: Window, trial: Trial) -> int:
-    """Return a number that depends on the sound and the trial alone."""
-    digest = hashlib.blake2b(fingerprint(window.samples), digest_size=8)
-    digest.update(f"{trial.temperature}:{trial.with_prompt}".encode())
-    return int.from_bytes(digest.digest())
-
-
-def _letters(text: str) -> str:
-    return "".join(char for char in text.casefold() if char.isalnum())
-
-
-def _is_echo(text: str, prompt: str) -> bool:
-    letters = _letters(text)
-    return bool(letters) and letters in _letters(prompt)

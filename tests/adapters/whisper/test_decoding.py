@@ -21,7 +21,7 @@ Tokens = list[tuple[int, ...]]
 def tokens(whisper: WhisperRuntime, windows: list[Window]) -> Tokens:
     """Return the raw tokens of each window's first answer, timestamps included."""
     said: dict[int, tuple[int, ...]] = {}
-    decode = whisper._decoder.decode
+    decode = whisper._ladder.decoder.decode
 
     def spy(rows):
         answers = decode(rows)
@@ -29,11 +29,11 @@ def tokens(whisper: WhisperRuntime, windows: list[Window]) -> Tokens:
             said.setdefault(number, answer.tokens)
         return answers
 
-    whisper._decoder.decode = spy
+    whisper._ladder.decoder.decode = spy
     try:
         whisper.transcribe(windows)
     finally:
-        del whisper._decoder.decode
+        del whisper._ladder.decoder.decode
     return [said[number] for number in range(len(windows))]
 
 

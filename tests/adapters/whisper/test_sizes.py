@@ -86,7 +86,7 @@ def test_a_text_that_never_ends_is_an_error_and_not_cut_off(
 ) -> None:
     whisper = load("multilingual")
     # Forbid the end: every answer runs into the context's end.
-    whisper._decoder._rules._suppress = torch.tensor([whisper._vocabulary.end])
+    whisper._ladder.decoder._rules._suppress = torch.tensor([whisper._vocabulary.end])
 
     with pytest.raises(errors.TokenLimitReached):
         whisper.transcribe([noise(language="en", timestamps=Timestamps.NONE)])
