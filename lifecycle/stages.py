@@ -149,9 +149,8 @@ def describe_error(error: Exception) -> tuple[str, str]:
 
 
 def enter_finish_if_recognised(uow: UnitOfWork, queue: JobQueue, job: Job) -> None:
-    """Move a locked job on once all windows are known and settled."""
-    is_settled = job.prepared_at is not None and job.windows_done == job.windows_total
-    if job.stage == JobStage.RECOGNISE and is_settled:
+    """Move a locked job on once all windows are known (it has left `prepare`) and settled."""
+    if job.stage == JobStage.RECOGNISE and job.windows_done == job.windows_total:
         job.stage = JobStage.FINISH
         job.failures = 0
         job.retry_at = None

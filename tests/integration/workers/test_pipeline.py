@@ -60,3 +60,26 @@ def test_events_have_gapless_numbers_and_tell_every_segment_once_in_order(
     assert events[-2].data["text"] == join_texts(segments)
     published = [(e.seq, e.type) for e in pipeline.events.published]
     assert published == [(e.seq, e.type) for e in events]
+
+
+def test_recognition_keeps_up_with_decoding_and_waits_for_its_end(
+    pipeline, submit, job_of, windows_of, events_of
+) -> None:
+    samples = noise(9.0)
+    job_id = submit(samples)
+    seen: list[tuple[int, int, str]] = []
+
+    def recognise_at_once(_adapter: str, *, count: int = 1) -> None:
+        pipeline.engine.run()
+        job = job_of(job_id)
+        seen.append((job.windows_done, job.windows_total, job.stage))
+
+    pipeline.messages.wake = recognise_at_once
+    pipeline.run()
+
+    assert len(seen) > 1
+    assert all(done == total > 0 for done, total, _ in seen)
+    assert {stage for _, _, stage in seen[:-1]} == {"prepare"}  # all done, but not all known
+    assert job_of(job_id).status == JobStatus.COMPLETED
+    told = [e.data["text"] for e in events_of(job_id) if e.type == "transcript.segment"]
+    assert told == expected_texts(windows_of(job_id), samples)
