@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import psutil
@@ -116,9 +117,10 @@ class Stack:
     # As a client ----------------------------------------------------------------------------
 
     def submit(self, path: Path, **options: str) -> str:
-        """Upload a recording; return the job's id."""
+        """Upload a recording, to be recognised anew; return the job's id."""
+        form = {"reuse": "false", **options}
         with path.open("rb") as handle:
-            answer = self.client.post("/v1/jobs", files={"file": (path.name, handle)}, data=options)
+            answer = self.client.post("/v1/jobs", files={"file": (path.name, handle)}, data=form)
         assert answer.status_code == 202, answer.text
         job_id: str = answer.json()["id"]
         return job_id
@@ -160,13 +162,13 @@ class Stack:
     def job(self, job_id: str) -> Job:
         """Return the job's row."""
         with self.reading() as session:
-            return session.scalars(select(Job).where(Job.id == job_id)).one()
+            return session.scalars(select(Job).where(Job.id == UUID(job_id))).one()
 
     def windows(self, job_id: str) -> list[Window]:
         """Return the rows of the job's windows in order."""
         with self.reading() as session:
             rows = session.scalars(
-                select(Window).where(Window.job_id == job_id).order_by(Window.index)
+                select(Window).where(Window.job_id == UUID(job_id)).order_by(Window.index)
             )
             return list(rows)
 
