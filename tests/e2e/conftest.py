@@ -119,8 +119,8 @@ def start(base_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., St
 def long_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three minutes: the same three sentences again and again.
 
-    A round takes 29.4 s with its last pause, so that each fills a window of 30 s. (The same sentence
-    twice in a window would look like a loop of the model's.)
+    A round takes 29.4 s with its last pause, so that each fills a window of 30 s. (The same
+    sentence twice in a window would look like a loop of the model's.)
     """
     second = np.zeros(RATE_HZ, np.float32)
     rounds = [_read(KENNEDY), second, _read(SPEECH / "librivox_0920.flac"), second]
