@@ -96,7 +96,9 @@ class Expander:
         context, now = self._context, self._context.now()
         with unit_of_work(context.sessions) as uow:
             batch = lock_claimed(uow.session, self._batch, now=now)
-            if batch.status == BatchStatus.RUNNING:
+            # A retry that was asked for meanwhile is another claim's work.
+            is_same = batch.round == self._batch.round
+            if batch.status == BatchStatus.RUNNING and is_same:
                 finish_expansion(uow, batch, now=now)
                 settle_batch(uow, context.publisher, batch, now=now)
                 if batch.manifest_key is not None:  # it may hold URLs and headers that are secrets
