@@ -46,6 +46,7 @@ _RESULTS: dict[int | str, dict[str, Any]] = {
     "",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=BatchView | DryRunView,
+    responses={200: {"model": DryRunView, "description": "What `dry_run` found."}},
     openapi_extra={"requestBody": batch_body()},
 )
 async def create_batch(
