@@ -53,6 +53,9 @@ def test_bad_lines_are_reported_one_by_one_and_sink_nothing(stack, mixed):
     assert stack.get(batch_id)["counts"] == {
         "total": 17, "queued": 17, "running": 0, "completed": 0, "failed": 0, "cancelled": 0,
     }  # fmt: skip
+    stack.step()
+    view = stack.get(batch_id)
+    assert (view["status"], counts(view)) == ("running", {"queued": 4, "failed": 13})
     stack.run()
 
     view = stack.get(batch_id)
