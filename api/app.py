@@ -11,7 +11,7 @@ from api.context import ApiContext
 from api.middleware import RequestContext
 from api.openai import models as openai_models
 from api.openai import transcriptions as openai_transcriptions
-from api.routes import batches, events, health, jobs, page, transcripts, uploads, webhooks
+from api.routes import batches, events, health, jobs, keys, page, transcripts, uploads, webhooks
 
 TITLE = "Scriptorium"
 VERSION = "0.1.0"
@@ -51,6 +51,7 @@ def create_app(context: ApiContext) -> FastAPI:
         events,
         webhooks,
         uploads,
+        keys,
         batches,
         openai_transcriptions,
         openai_models,

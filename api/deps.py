@@ -108,6 +108,7 @@ def _requires(scope: Scope) -> Callable[..., Caller]:
 
 Reader = Annotated[Caller, Depends(_requires(Scope.READ))]
 Submitter = Annotated[Caller, Depends(_requires(Scope.SUBMIT))]
+Administrator = Annotated[Caller, Depends(_requires(Scope.ADMIN))]
 
 
 def _uow(context: Context) -> Iterator[UnitOfWork]:
