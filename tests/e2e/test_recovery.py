@@ -55,8 +55,11 @@ def test_nothing_happens_to_an_undisturbed_job(
 
     stack.finish(job_id)
 
-    assert agrees(undisturbed, check_complete(stack, job_id))
+    text = check_complete(stack, job_id)
+    assert agrees(undisturbed, text)
     assert {w.failures for w in stack.windows(job_id)} == {0}
+    # The last sentence of each window: a model that stops early must be asked to go on.
+    assert text.lower().count("ill-disposed") == NUM_WINDOWS
 
 
 def test_a_killed_recogniser_is_replaced_and_resumes(
