@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
-from adapters.whisper.linear import make_linear
+from adapters.whisper.linear import Storage, make_linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +78,22 @@ class DecoderCache:
 class DecoderLayer:
     """Takes the weights of a `WhisperDecoderLayer`; queries, keys and values in one product."""
 
-    def __init__(self, layer: Any, *, number: int, int8: bool) -> None:  # noqa: ANN401
+    def __init__(self, layer: Any, *, number: int, storage: Storage) -> None:  # noqa: ANN401
         own, cross = layer.self_attn, layer.encoder_attn
         self._number = number
         self._num_heads = int(own.num_heads)
         self._head_dim = int(own.head_dim)
         self._act = layer.activation_fn
         self._own_norm = layer.self_attn_layer_norm
-        self._query_key_value = make_linear([own.q_proj, own.k_proj, own.v_proj], int8=int8)
-        self._own_out = make_linear([own.out_proj], int8=int8)
+        self._query_key_value = make_linear([own.q_proj, own.k_proj, own.v_proj], storage)
+        self._own_out = make_linear([own.out_proj], storage)
         self._cross_norm = layer.encoder_attn_layer_norm
-        self._cross_query = make_linear([cross.q_proj], int8=int8)
-        self.cross_key_value = make_linear([cross.k_proj, cross.v_proj], int8=int8)
-        self._cross_out = make_linear([cross.out_proj], int8=int8)
+        self._cross_query = make_linear([cross.q_proj], storage)
+        self.cross_key_value = make_linear([cross.k_proj, cross.v_proj], storage)
+        self._cross_out = make_linear([cross.out_proj], storage)
         self._final_norm = layer.final_layer_norm
-        self._up = make_linear([layer.fc1], int8=int8)
-        self._down = make_linear([layer.fc2], int8=int8)
+        self._up = make_linear([layer.fc1], storage)
+        self._down = make_linear([layer.fc2], storage)
 
     def run(self, hidden: torch.Tensor, cache: DecoderCache, place: Place) -> torch.Tensor:
         """Run on (num_rows, num_tokens, width), storing keys and values in `cache`."""

@@ -19,6 +19,7 @@ from adapters.whisper.fallback import (
 )
 from adapters.whisper.features import WINDOW_SAMPLES, LogMel
 from adapters.whisper.ladder import Attempt, Ladder, Outcome
+from adapters.whisper.linear import is_int8_exact
 from adapters.whisper.network import Network, Precision
 from adapters.whisper.segments import cut_spans
 from adapters.whisper.sound import fingerprint, is_audible, split_samples
@@ -236,7 +237,8 @@ def _precision(dtype: str, device: torch.device) -> Precision:
     """
     on_cpu = device.type == "cpu"
     if dtype == "auto":
-        dtype = "float32" if on_cpu else "float16"
+        best_on_cpu = "int8" if is_int8_exact() else "float32"
+        dtype = best_on_cpu if on_cpu else "float16"
     if dtype == "int8":
         if not on_cpu:
             raise errors.CheckpointInvalid("int8 is for the CPU; use float16 or bfloat16 here.")

@@ -113,7 +113,13 @@ def test_rows_of_one_batch_have_their_own_options(
 
     together = whisper.transcribe(windows)
 
-    assert together == [whisper.transcribe([single])[0] for single in windows]
+    for window_alone, answer in zip(windows, together, strict=True):
+        [expected] = whisper.transcribe([window_alone])
+        assert answer.language == expected.language
+        # Probabilities may differ in their last digits: sums of other lengths.
+        assert [(s.text, s.tokens, s.start_ms, s.end_ms) for s in answer.segments] == [
+            (s.text, s.tokens, s.start_ms, s.end_ms) for s in expected.segments
+        ]
     assert "country" in together[0].text
     assert any(word in together[1].text.lower() for word in ("the", "surprise"))
     assert [(s.start_ms, s.end_ms) for s in together[2].segments] == [(0, windows[2].duration_ms)]
@@ -132,8 +138,8 @@ def test_sampling_gives_the_same_text_every_time(
         ]
     )
 
-    assert first == second
-    assert first != other
+    assert first.text == second.text
+    assert first.text != other.text
 
 
 @pytest.mark.parametrize("clip", CLIPS)
