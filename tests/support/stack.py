@@ -79,10 +79,12 @@ class Stack:
         self._engine = make_engine(database_url or f"sqlite:///{data / 'scriptorium.db'}")
         self.sessions = make_sessions(self._engine)
         data.parent.mkdir(parents=True, exist_ok=True)
+        log = data.parent / f"{data.name}.log"
+        self._num_earlier_chars = len(log.read_text(errors="replace")) if log.exists() else 0
         self.process = Process(
             "scriptorium up",
             scriptorium("up", "--data", data, "--port", "0"),
-            log=data.parent / f"{data.name}.log",
+            log=log,
             env=env,
         )
         self._seen: dict[int, psutil.Process] = {}
@@ -112,7 +114,7 @@ class Stack:
 
     def _own_output(self) -> str:
         """What this start printed; the log may begin with earlier ones."""
-        return self.process.output().rpartition("Starting; data in")[2]
+        return self.process.output()[self._num_earlier_chars :]
 
     # As a client ----------------------------------------------------------------------------
 
