@@ -73,34 +73,66 @@ planning = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=100)
-@given(probability_runs, planning, st.integers(1, 70), st.integers(0, FRAME - 1), st.randoms())
+def check_windows(
+    probabilities: list[float], energies: list[float], num_samples: int, rules: WindowRules
+) -> None:
+    """Plan with groups of several sizes and check what must hold for every plan."""
+    whole = plan(probabilities, energies, num_samples=num_samples, rules=rules)
+    for group in (1, 7, 64):
+        assert whole == plan(
+            probabilities, energies, num_samples=num_samples, rules=rules, group=group
+        )
+    covered = np.zeros(num_samples, int)
+    for start, end in whole:
+        assert 0 <= start < end <= num_samples
+        assert end - start <= rules.max_samples
+        covered[start:end] += 1
+    assert whole == sorted(whole)
+    assert covered.max(initial=0) <= 1
+    if rules.is_everything:
+        assert covered.min(initial=1) == 1
+    for frame in speech_frames(probabilities, rules.speech):
+        assert covered[frame * FRAME : (frame + 1) * FRAME].min(initial=1) == 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(probability_runs, planning, st.integers(0, FRAME - 1), st.randoms())
 def test_windows_lose_and_double_nothing(
     runs: list[tuple[float, int]],
     changes: dict[str, int | float | bool],
-    group: int,
     cut_off: int,
     rng: random.Random,
 ) -> None:
     probabilities = [probability for probability, length in runs for _ in range(length)]
     energies = [rng.choice([0.0, 0.1, probability]) for probability in probabilities]
     num_samples = max(0, len(probabilities) * FRAME - cut_off)
-    rules = WindowRules(**changes)
-    windows = plan(probabilities, energies, num_samples=num_samples, rules=rules, group=group)
-    covered = np.zeros(num_samples, int)
-    for start, end in windows:
-        assert 0 <= start < end <= num_samples
-        assert end - start <= rules.max_samples
-        covered[start:end] += 1
-    assert windows == sorted(windows)
-    assert covered.max(initial=0) <= 1
-    if rules.is_everything:
-        assert covered.min(initial=1) == 1
-    for frame in speech_frames(probabilities, rules.speech):
-        assert covered[frame * FRAME : (frame + 1) * FRAME].min(initial=1) == 1
-    assert windows == plan(
-        probabilities, energies, num_samples=num_samples, rules=rules, group=1 + group % 7
-    )
+    check_windows(probabilities, energies, num_samples, WindowRules(**changes))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_windows_of_long_and_uneven_recordings_lose_and_double_nothing(seed: int) -> None:
+    # Hypothesis likes small examples; the bugs met so far were in long ones.
+    rng = random.Random(seed)  # noqa: S311 - a test
+    for _ in range(250):
+        probabilities = [
+            probability
+            for _ in range(rng.randint(0, 20))
+            for probability in [rng.choice([0.0, 0.1, 0.2, 0.45, 0.7, 1.0])] * rng.randint(1, 30)
+        ]
+        rules = WindowRules(
+            max_samples=rng.randint(4 * FRAME, 100 * FRAME),
+            pad=rng.randint(0, 12),
+            max_gap=rng.randint(1, 60),
+            min_fill=rng.choice([0.0, 0.3, 0.5, 0.9]),
+            search=rng.randint(0, 80),
+            is_everything=rng.random() < 0.5,
+        )
+        check_windows(
+            probabilities,
+            [rng.choice([0.0, 0.1, probability]) for probability in probabilities],
+            max(0, len(probabilities) * FRAME - rng.randint(0, FRAME - 1)),
+            rules,
+        )
 
 
 @settings(deadline=None, max_examples=50)

@@ -9,7 +9,7 @@ import soundfile as sf
 from core.audio.decode import open_media
 from core.audio.media import DecodeLimits
 from core.audio.plan import MediaSummary, WindowIterator, iter_windows
-from core.audio.speech import SpeechDetector
+from core.audio.speech import SpeechDetector, _load_session
 from core.audio.windows import PlannedWindow, WindowRules
 from core.options import Channels
 from tests.integration.audio.conftest import Blocks
@@ -134,6 +134,28 @@ def test_probabilities_do_not_depend_on_the_blocks() -> None:
             np.concatenate([getattr(part, name) for part in expected]),
             np.concatenate([getattr(part, name) for part in got]),
         )
+
+
+def test_the_model_hears_each_frame_after_the_end_of_the_one_before() -> None:
+    # As silero_vad 6.2.3 feeds it: 64 samples of context, state carried on, one frame a call.
+    frames = (sentence_b()[: 90 * 512] / np.float32(32768)).reshape(-1, 512)
+    detector = SpeechDetector()
+    # A loud first frame keeps the level from being raised.
+    frames[0, 0] = 1.0
+    frames[0, 1:] = 0.3
+    session = _load_session()
+    hidden = cell = np.zeros((1, 1, 128), np.float32)
+    context = np.zeros(64, np.float32)
+    expected = []
+    for frame in frames:
+        heard = np.concatenate((context, frame))[None]
+        names = ["speech_probs", "hn", "cn"]
+        probability, hidden, cell = session.run(names, {"input": heard, "h": hidden, "c": cell})
+        expected.append(float(probability[0]))
+        context = frame[-64:]
+    parts = [detector.feed(frames.reshape(-1)), detector.finish()]
+    got = np.concatenate([part.probabilities for part in parts])
+    np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_the_summary_is_there_only_after_the_last_window() -> None:
