@@ -10,7 +10,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 MAX_CHARACTER_RUN = 20
 MIN_PATTERN_REPEATS = 20
 MAX_PATTERN_CHARS = 20
-_LONGEST_CONTROL_TOKEN = 64
+LONGEST_CONTROL_TOKEN = 64
 
 # Source: QwenLM/Qwen3-ASR c17a131, qwen_asr/inference/utils.py detect_and_fix_repetitions: more
 # than 20 equal characters, or at least 20 repeats of a pattern of at most 20, become one.
@@ -39,7 +39,7 @@ def strip_control_tokens(text: str, tokens: Iterable[str] = ()) -> str:
         kept.append(char)
         if char not in by_last and char != ">":
             continue
-        tail = "".join(kept[-_LONGEST_CONTROL_TOKEN:])
+        tail = "".join(kept[-LONGEST_CONTROL_TOKEN:])
         length = _control_suffix(tail, by_last.get(char, []))
         if length:
             del kept[-length:]

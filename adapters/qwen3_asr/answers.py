@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from adapters.qwen3_asr.languages import find_language_code
 from adapters.text import (
+    LONGEST_CONTROL_TOKEN,
     REPLACEMENT,
     collapse_character_runs,
     collapse_pattern_runs,
@@ -88,17 +89,20 @@ class AnswerStream:
             return ""
         _, text = split_answer(raw)
         text = strip_control_tokens(text.rstrip(REPLACEMENT), (TEXT_TAG, *self.control_tokens))
-        opening = text.rfind("<")
-        if opening >= 0 and self._may_be_control(text[opening:]):
-            text = text[:opening]
+        while (start := self._find_open_control(text)) < len(text):
+            text = text[:start]  # when that token goes, one before it may be at the end
         # A space and the repeat of a character may each be the first of many.
         clean = collapse_character_runs(squeeze_spaces(text))
         return collapse_pattern_runs(clean[: settled_length(clean)]).rstrip()
 
-    def _may_be_control(self, tail: str) -> bool:
-        if tail.startswith("<|") or tail == "<":
-            return "|>" not in tail
-        return any(token.startswith(tail) for token in (TEXT_TAG, *self.control_tokens))
+    def _find_open_control(self, text: str) -> int:
+        """Return where the end of `text` may be the beginning of a control token."""
+        tokens = (TEXT_TAG, *self.control_tokens)
+        for start in range(max(0, len(text) - LONGEST_CONTROL_TOKEN), len(text)):
+            tail = text[start:]
+            if tail.startswith("<|") or any(token.startswith(tail) for token in tokens):
+                return start
+        return len(text)
 
 
 def _may_still_name_a_language(raw: str) -> bool:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor
 from transformers import AutoConfig, Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
 from adapters.base import LoadOptions, Samples
 from adapters.qwen3_asr.answers import TEXT_TAG
-from adapters.qwen3_asr.decoding import Decoded, Decoder, KeptKeys, Row
+from adapters.qwen3_asr.decoding import Decoded, Decoder, ReadPrompt, Row
 from adapters.qwen3_asr.encoding import PackedEncoder
 from adapters.qwen3_asr.features import LogMel
 from adapters.qwen3_asr.languages import LANGUAGE_NAMES
@@ -135,8 +134,7 @@ class Qwen3Runtime:
             DeviceOutOfMemory: The batch is too large.
         """
         try:
-            rows = self._rows(requests)
-            return self.decoder.decode(self.decoder.prefill(rows), rows, sink=sink)
+            return self.decoder.answer(self._rows(requests), sink=sink)
         except torch.OutOfMemoryError as exc:
             raise errors.DeviceOutOfMemory(f"{len(requests)} windows") from exc
 
@@ -148,15 +146,7 @@ class Qwen3Runtime:
             DeviceOutOfMemory: The batch is too large.
         """
         try:
-            rows = self._rows(requests)
-            prefilled = self.decoder.prefill(rows)
-            heads = [
-                prefilled.keep(index, rows, len(row.embeddings)) for index, row in enumerate(rows)
-            ]
-            firsts = prefilled.logits
-            return [
-                self._score_names(kept, first) for kept, first in zip(heads, firsts, strict=True)
-            ]
+            return [self._score_names(one) for one in self.decoder.read(self._rows(requests))]
         except torch.OutOfMemoryError as exc:
             raise errors.DeviceOutOfMemory(f"{len(requests)} windows") from exc
 
@@ -182,13 +172,10 @@ class Qwen3Runtime:
             for request, audio in zip(requests, self.encoder.encode(clips), strict=True)
         ]
 
-    def _score_names(self, prompt: KeptKeys, first: Tensor) -> dict[str, float]:
+    def _score_names(self, prompt: ReadPrompt) -> dict[str, float]:
         """Return P(language) from log P(`language NAME<asr_text>`) after `prompt`."""
-        scores = self.decoder.score(
-            prompt,
-            first,
-            [self.encode_text(f"language {name}{TEXT_TAG}") for name in LANGUAGE_NAMES.values()],
-        )
+        names = [f"language {name}{TEXT_TAG}" for name in LANGUAGE_NAMES.values()]
+        scores = self.decoder.score(prompt, [self.encode_text(name) for name in names])
         return dict(zip(LANGUAGE_NAMES, torch.softmax(scores, dim=-1).tolist(), strict=True))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from adapters.qwen3_asr.decoding import Decoded, Prefilled, Row
+from adapters.qwen3_asr.decoding import Decoded, Row
 from adapters.qwen3_asr.languages import find_language_name
 from adapters.streaming.session import StreamSession, StreamUpdate
 from core import errors
@@ -111,10 +111,10 @@ class StreamEngine:
     def _answer_batch(self, sessions: Sequence[StreamSession]) -> list[Decoded]:
         suffixes = self._encode(sessions)
         rows = [self._row(*each) for each in zip(sessions, suffixes, strict=True)]
-        prefilled = self._runtime.decoder.prefill(rows)
-        for index, (session, suffix) in enumerate(zip(sessions, suffixes, strict=True)):
-            self._keep(session, suffix, prefilled, index, rows)
-        return self._runtime.decoder.decode(prefilled, rows)
+        prompts = self._runtime.decoder.read(rows)
+        for session, suffix, prompt in zip(sessions, suffixes, prompts, strict=True):
+            session.audio().keep(suffix, prompt.keys)
+        return self._runtime.decoder.write(prompts, rows)
 
     def _encode(self, sessions: Sequence[StreamSession]) -> list["Suffix"]:
         plans = [session.audio().plan() for session in sessions]
@@ -141,18 +141,3 @@ class StreamEngine:
             if session.closes()
             else self._config.max_step_tokens,
         )
-
-    @staticmethod
-    def _keep(
-        session: StreamSession,
-        suffix: "Suffix",
-        prefilled: Prefilled,
-        index: int,
-        rows: Sequence[Row],
-    ) -> None:
-        """Keep the keys of what no later audio changes."""
-        num_stable = sum(len(clip) for clip in suffix.stable)
-        if suffix.needs_head:
-            num_stable += len(session.audio().prompt.head)
-        if num_stable:
-            session.audio().kept = prefilled.keep(index, rows, num_stable)

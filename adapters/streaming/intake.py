@@ -6,7 +6,7 @@ import numpy as np
 
 from adapters.base import Samples
 from adapters.streaming.config import ChunkedStreamingConfig
-from adapters.streaming.pauses import FRAME, FRAME_MS, SILENCE_DB, LevelMeter
+from adapters.streaming.pauses import FRAME, FRAME_MS, SILENCE_DB, LevelMeter, measure_levels
 from core.transcript import SAMPLE_RATE_HZ
 
 _PREROLL_FRAMES = 10
@@ -55,9 +55,9 @@ class Intake:
         """Take new audio, clipped to [-1, 1]."""
         clipped = np.clip(samples, -1.0, 1.0).astype(np.float32, copy=False)
         self._pending = np.concatenate([self._pending, clipped])
-        while (len(self._levels) + 1) * FRAME <= len(self._pending):
-            at = len(self._levels) * FRAME
-            self._levels.append(self._meter.read(self._pending[at : at + FRAME]))
+        for level in measure_levels(self._pending[len(self._levels) * FRAME :]):
+            self._meter.read(level)
+            self._levels.append(level)
             self._quiet.append(self._meter.num_quiet)
 
     def end_utterance(self) -> None:

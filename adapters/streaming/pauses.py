@@ -22,6 +22,14 @@ _FLOOR_RISE_DB = 0.06  # a frame: 3 dB/s, so that the floor follows a rising bac
 _PEAK_FALL_DB = 0.1  # a frame: 5 dB/s
 
 
+def measure_levels(samples: Samples) -> list[float]:
+    """Return the RMS of every whole frame of `FRAME` samples in dB of full scale."""
+    frames = samples[: len(samples) // FRAME * FRAME].reshape(-1, FRAME)
+    power = np.mean(np.square(frames, dtype=np.float64), axis=1)
+    levels: list[float] = (10.0 * np.log10(power + 1e-12)).tolist()
+    return levels
+
+
 class LevelMeter:
     """Tells quiet frames from others, relative to the stream's own background and speech.
 
@@ -34,14 +42,11 @@ class LevelMeter:
         self._floor = 0.0
         self._peak = -120.0
 
-    def read(self, frame: Samples) -> float:
-        """Take one frame of `FRAME` samples; return its level in dB of full scale."""
-        power = float(np.mean(np.square(frame, dtype=np.float64)))
-        level = float(10.0 * np.log10(power + 1e-12))
+    def read(self, level: float) -> None:
+        """Take the level of the next frame."""
         self._floor = min(level, self._floor + _FLOOR_RISE_DB)
         self._peak = max(level, self._peak - _PEAK_FALL_DB)
         self.num_quiet = self.num_quiet + 1 if self._is_quiet(level) else 0
-        return level
 
     def _is_quiet(self, level: float) -> bool:
         threshold = max(self._floor + _ABOVE_FLOOR_DB, self._peak - _BELOW_PEAK_DB)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from adapters.base import Samples
-from adapters.qwen3_asr.decoding import KeptKeys
 from adapters.qwen3_asr.encoding import EncoderGeometry
 from adapters.qwen3_asr.features import DYNAMIC_RANGE, LogMel, pad_samples
+from adapters.qwen3_asr.keys import KeptKeys
 from adapters.qwen3_asr.prompts import PromptLayout
 
 
@@ -145,6 +145,12 @@ class Utterance:
             stable=[window.embeddings for window in self._windows[num_fresh:]],
             open=list(embeddings[len(plan.windows) :]),
         )
+
+    def keep(self, suffix: "Suffix", keys: KeptKeys) -> None:
+        """Keep the keys of what no later audio changes, from those of a whole prompt."""
+        if suffix.needs_head or suffix.stable:
+            num_stable = len(self._windows) * self.geometry.window_tokens
+            self.kept = keys.crop(len(self.prompt.head) + num_stable).clone()
 
     def _full_frames(self, start: int, end: int) -> Tensor:
         if self._raw is None:

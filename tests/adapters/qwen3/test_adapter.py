@@ -224,4 +224,5 @@ def _window(samples):
 @torch.inference_mode()
 def _first_logits(adapter, requests):
     runtime = adapter.runtime
-    return runtime.decoder.prefill(runtime._rows(requests)).logits
+    prompts = runtime.decoder.read(runtime._rows(requests))
+    return torch.stack([prompt.logits for prompt in prompts])

@@ -44,9 +44,8 @@ class Reference:
             embeddings=torch.cat([decoder.embed(head), audio, decoder.embed(tail)]),
             max_new_tokens=max_new_tokens,
         )
-        prefilled = decoder.prefill([row])
-        logits = prefilled.logits.clone()
-        return logits[0], decoder.decode(prefilled, [row])[0].tokens
+        (prompt,) = decoder.read([row])
+        return prompt.logits.clone(), decoder.write([prompt], [row])[0].tokens
 
 
 class Spy:
@@ -62,15 +61,15 @@ class Spy:
 
         def answer_batch(sessions):
             logits = []
-            prefill = self._runtime.decoder.prefill
+            read = self._runtime.decoder.read
 
             def spying(rows):
-                prefilled = prefill(rows)
-                logits.extend(prefilled.logits.clone())
-                return prefilled
+                prompts = read(rows)
+                logits.extend(prompt.logits.clone() for prompt in prompts)
+                return prompts
 
             with monkeypatch.context() as patch:
-                patch.setattr(self._runtime.decoder, "prefill", spying)
+                patch.setattr(self._runtime.decoder, "read", spying)
                 answers = original(sessions)
             for session, got, answer in zip(sessions, logits, answers, strict=True):
                 audio = session.audio()
@@ -209,15 +208,15 @@ def test_a_step_that_lacks_memory_hears_the_same_audio_again(asr, clips, monkeyp
     expected = play(undisturbed, [undisturbed.open()], [samples])
     engine = start_streaming(asr)
     session = engine.open()
-    decode, calls = asr.runtime.decoder.decode, []
+    write, calls = asr.runtime.decoder.write, []
 
     def failing(*args, **kwargs):
         calls.append(1)
         if len(calls) % 3 == 0:
             raise torch.OutOfMemoryError("provoked")
-        return decode(*args, **kwargs)
+        return write(*args, **kwargs)
 
-    monkeypatch.setattr(asr.runtime.decoder, "decode", failing)
+    monkeypatch.setattr(asr.runtime.decoder, "write", failing)
     updates = []
     for at in range(0, len(samples) + STEP, STEP):
         session.push(samples[at : at + STEP])

@@ -1,5 +1,7 @@
 """Words become phrases that join to the text."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +66,7 @@ def test_segments_join_to_the_text_and_stay_in_order(text, gaps, word_ms):
         return
     segments = cut(text, gaps, word_ms)
     assert join_texts(segment.text for segment in segments) == text
-    for left, right in zip(segments[:-1], segments[1:], strict=True):
+    for left, right in pairwise(segments):
         assert left.start_ms < left.end_ms <= right.start_ms
     for segment in segments:
         assert segment.words[0].start_ms == segment.start_ms

@@ -1,7 +1,7 @@
 """What the model writes is not what people read."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.qwen3_asr.answers import Answer, AnswerStream, parse_answer
@@ -89,6 +89,7 @@ parts = st.sampled_from(
 )
 
 
+@settings(deadline=None, max_examples=300)
 @given(st.lists(parts, max_size=12), st.randoms(use_true_random=False))
 def test_pieces_join_to_the_parsed_text(parts, random):
     whole = "".join(parts)
