@@ -90,7 +90,7 @@ class Stack:
         self._seen: dict[int, psutil.Process] = {}
         try:
             found = wait_for(
-                lambda: re.search(r"ready at (http://\S+)\n", self._own_output()),
+                lambda: re.search(r"ready at (http://\S+)\n", self.process.output()),
                 what="scriptorium is ready",
                 timeout_s=START_S,
                 process=self.process,
@@ -101,7 +101,7 @@ class Stack:
         self.url = found[1]
         self.remember_family()
         shown = wait_for(
-            lambda: re.search(r"API keys? (?:\(.*\): (\S+)|exist)", self._own_output()),
+            lambda: re.search(r"API keys? (?:\(.*\): (\S+)|exist)", self.process.output()),
             what="a key is shown",
         )
         self.key = shown[1] or key
@@ -111,10 +111,6 @@ class Stack:
             timeout=60,
             trust_env=False,
         )
-
-    def _own_output(self) -> str:
-        """What this start printed; the log may begin with earlier ones."""
-        return self.process.output()[self._num_earlier_chars :]
 
     # As a client ----------------------------------------------------------------------------
 
