@@ -217,8 +217,9 @@ def test_a_window_with_more_text_than_fits_is_cut_in_two_and_nothing_is_lost(
     [answer] = whisper.transcribe([window("en")])
 
     heard = answer.text.lower()
-    assert "fellow americans" in heard
-    assert heard.count("your country") == 1
+
+    assert heard.count("fellow americans") == 1
+    assert heard.count("your country") == 2
     assert heard.endswith(("for your country.", "for your country"))
     times = [(segment.start_ms, segment.end_ms) for segment in answer.segments]
     assert times == sorted(times)
