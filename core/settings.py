@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     max_upload_bytes: PositiveInt = Field(default=8 * 1024**3, description="Largest upload.")
     media_key_prefix: str = Field(
         default="inbox/",
-        description="Where in storage callers may put media for `media_key`; every key may read it.",
+        description="Where in storage media for `media_key` lies; every key may read it.",
     )
     max_media_s: PositiveInt = Field(default=24 * 3600, description="Longest recording.")
     decode_timeout_s: PositiveInt = Field(
