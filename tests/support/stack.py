@@ -79,8 +79,8 @@ class Stack:
         self._engine = make_engine(database_url or f"sqlite:///{data / 'scriptorium.db'}")
         self.sessions = make_sessions(self._engine)
         data.parent.mkdir(parents=True, exist_ok=True)
-        log = data.parent / f"{data.name}.log"
-        self._num_earlier_chars = len(log.read_text(errors="replace")) if log.exists() else 0
+        # One a start: what an earlier one printed must not be taken for this one's.
+        log = data.parent / f"{data.name}.{len(list(data.parent.glob('*.log')))}.log"
         self.process = Process(
             "scriptorium up",
             scriptorium("up", "--data", data, "--port", "0"),
