@@ -13,20 +13,17 @@ from adapters.weights.resolve import read_config
 from adapters.whisper.adapter import WhisperAdapter
 from adapters.whisper.alignment import WordTimer
 from adapters.whisper.decoding import Decoder
-from adapters.whisper.fallback import (
-    Verdict,
-    first_trial,
-)
+from adapters.whisper.fallback import MAX_NO_SPEECH_PROB, Verdict, first_trial
 from adapters.whisper.features import WINDOW_SAMPLES, LogMel
 from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.linear import is_int8_exact
 from adapters.whisper.network import Network, Precision
-from adapters.whisper.segments import cut_spans
+from adapters.whisper.segments import append, cut_spans, find_tail_ms
 from adapters.whisper.sound import fingerprint, is_audible, split_samples
 from adapters.whisper.vocabulary import Vocabulary
 from core import errors
 from core.options import TaskKind, Timestamps
-from core.transcript import Hypothesis, Segment, samples_to_ms
+from core.transcript import SAMPLE_RATE_HZ, Hypothesis, Segment, samples_to_ms
 
 log = structlog.get_logger(__name__)
 
@@ -79,15 +76,8 @@ class WhisperRuntime:
         """See `Adapter`."""
         for window in windows:
             self._check(window)
-        audible = [window for window in windows if is_audible(window.samples)]
         with torch.inference_mode(), _translated_memory_errors(len(windows)):
-            attempts = self._begin(audible) if audible else []
-            self._ladder.climb(attempts)
-            answers = iter([self._conclude(attempt) for attempt in attempts])
-        return [
-            next(answers) if is_audible(window.samples) else Hypothesis(language=window.language)
-            for window in windows
-        ]
+            return self._recognise(windows)
 
     def close(self) -> None:
         """See `Adapter`."""
@@ -122,6 +112,37 @@ class WhisperRuntime:
         while len(self._encoded) > max(_REMEMBERED_WINDOWS, len(marks)):
             self._encoded.popitem(last=False)
         return [found[mark] for mark in marks]
+
+    def _recognise(self, windows: Sequence[Window], *, is_tail: bool = False) -> list[Hypothesis]:
+        """Transcribe a batch, and what an answer left unheard at its window's end.
+
+        Args:
+            is_tail: The windows are such ends. An answer must then be good, and speech likely: the
+                model has stopped before, and there may be nothing but noise.
+        """
+        audible = [window for window in windows if is_audible(window.samples)]
+        attempts = self._begin(audible) if audible else []
+        self._ladder.climb(attempts)
+        answers = [self._conclude(attempt, is_tail=is_tail) for attempt in attempts]
+        tails: dict[int, tuple[int, Window]] = {}
+        for number, (attempt, answer) in enumerate(zip(attempts, answers, strict=True)):
+            if (start_ms := find_tail_ms(answer, attempt.window.duration_ms)) is not None:
+                samples = attempt.window.samples[start_ms * SAMPLE_RATE_HZ // 1000 :]
+                tails[number] = (
+                    start_ms,
+                    replace(
+                        attempt.window, samples=samples, language=attempt.language, prompt=None
+                    ),
+                )
+        if tails:
+            more = self._recognise([tail for _start, tail in tails.values()], is_tail=True)
+            for (number, (start_ms, _tail)), rest in zip(tails.items(), more, strict=True):
+                answers[number] = append(answers[number], rest, offset_ms=start_ms)
+        heard = iter(answers)
+        return [
+            next(heard) if is_audible(window.samples) else Hypothesis(language=window.language)
+            for window in windows
+        ]
 
     def _detect(self, encoded: Sequence[torch.Tensor]) -> list[dict[str, float]]:
         """Return the probability of each language, from the decoder's first step."""
@@ -160,11 +181,14 @@ class WhisperRuntime:
             )
         return attempts
 
-    def _conclude(self, attempt: Attempt) -> Hypothesis:
+    def _conclude(self, attempt: Attempt, *, is_tail: bool) -> Hypothesis:
         best = attempt.find_best()
         if best is None:
             return self._transcribe_halves(attempt)
-        if best.verdict is Verdict.SILENCE:
+        is_doubtful = (
+            best.verdict is not Verdict.GOOD or best.scores.no_speech_prob > MAX_NO_SPEECH_PROB
+        )
+        if best.verdict is Verdict.SILENCE or (is_tail and is_doubtful):
             return Hypothesis(language=attempt.language)
         segments = self._segments(attempt, best)
         if attempt.window.timestamps is Timestamps.WORD:
@@ -188,14 +212,10 @@ class WhisperRuntime:
         log.warning(
             "window.split", key=window.key, verdict=attempt.outcomes[-1].verdict.name.lower()
         )
-        left, right = self.transcribe(
+        left, right = self._recognise(
             [replace(window, samples=part, language=attempt.language) for part in parts]
         )
-        offset_ms = samples_to_ms(len(parts[0]))
-        return Hypothesis(
-            segments=left.segments + tuple(segment.shift(offset_ms) for segment in right.segments),
-            language=attempt.language,
-        )
+        return append(left, right, offset_ms=samples_to_ms(len(parts[0])))
 
     def _segments(self, attempt: Attempt, best: Outcome) -> tuple[Segment, ...]:
         spans = cut_spans(

@@ -1,9 +1,14 @@
-"""Timestamp tokens to segments. Pure."""
+"""Timestamp tokens to segments, and answers for parts of a window to one. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapters.whisper.vocabulary import TIMESTAMP_STEP_MS
+from core.transcript import Hypothesis
+
+_SHORTEST_TAIL_MS = 2_500
+"""Above what a pause at a window's end and an early timestamp make up together."""
+_LEAST_PROGRESS_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +49,23 @@ def cut_spans(
     if text:
         spans.append(Span(tuple(text), start_ms, duration_ms))
     return spans
+
+
+def find_tail_ms(answer: Hypothesis, duration_ms: int) -> int | None:
+    """Return where the part of a window begins that its answer left out, or None.
+
+    Whisper at times ends its text at a pause in mid-window. openai-whisper goes on from the last
+    timestamp, batched decoders lose the rest. Windows end with speech, so a long rest is some.
+    """
+    if not answer.segments:
+        return None
+    end_ms = answer.segments[-1].end_ms
+    if end_ms < _LEAST_PROGRESS_MS or duration_ms - end_ms < _SHORTEST_TAIL_MS:
+        return None
+    return end_ms
+
+
+def append(answer: Hypothesis, rest: Hypothesis, *, offset_ms: int) -> Hypothesis:
+    """Return `answer` with the segments of `rest`, which begins at `offset_ms`."""
+    shifted = tuple(segment.shift(offset_ms) for segment in rest.segments)
+    return replace(answer, segments=answer.segments + shifted)

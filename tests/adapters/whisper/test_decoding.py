@@ -1,6 +1,7 @@
 """Whisper on real speech: what a window says depends on the window alone."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -234,3 +235,29 @@ def test_int8_does_not_depend_on_neighbours_either(checkpoint: Path, window: Win
 
     assert together == [tokens(whisper, [window(clip)])[0] for clip in clips]
     assert "ask what you can do for your country" in whisper._vocabulary.decode(together[0])
+
+
+def test_what_an_answer_left_out_at_the_end_is_heard_after_all(
+    whisper: WhisperRuntime, window: WindowFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder, first = whisper._ladder.decoder, whisper._vocabulary.timestamp_begin
+    decode = decoder.decode
+    stops = iter([True])
+
+    def stop_early(rows):
+        """Answer like a model that ends its text after "fellow Americans", at 2.6 s."""
+        answers = decode(rows)
+        if next(stops, False):
+            [whole] = answers
+            text = [token for token in whole.tokens if token < first]
+            return [replace(whole, tokens=(first, *text[:6], first + 130))]
+        return answers
+
+    monkeypatch.setattr(decoder, "decode", stop_early)
+
+    [answer] = whisper.transcribe([window("en")])
+
+    assert answer.text.lower().startswith("and so my fellow americans")
+    assert answer.text.lower().endswith("what you can do for your country.")
+    assert answer.segments[1].start_ms >= 2600
+    assert answer.segments[-1].end_ms <= 11_000

@@ -2,7 +2,8 @@
 
 import pytest
 
-from adapters.whisper.segments import Span, cut_spans
+from adapters.whisper.segments import Span, append, cut_spans, find_tail_ms
+from core.transcript import Hypothesis, Segment
 
 # English-only, multilingual, large-v3.
 FIRST_TIMESTAMPS = (50363, 50364, 50365)
@@ -45,3 +46,29 @@ def test_times_never_go_back() -> None:
 def test_no_tokens_are_no_segments() -> None:
     assert cut([]) == []
     assert cut([50364, 50364 + 10]) == []
+
+
+def answer(*times: tuple[int, int]) -> Hypothesis:
+    return Hypothesis(
+        segments=tuple(Segment(text="x", start_ms=start, end_ms=end) for start, end in times)
+    )
+
+
+def test_an_answer_that_stops_long_before_its_window_leaves_a_tail() -> None:
+    assert find_tail_ms(answer((0, 5000), (5000, 7000)), 27_000) == 7000
+
+
+def test_a_pause_at_the_end_of_a_window_is_no_tail() -> None:
+    assert find_tail_ms(answer((0, 25_000)), 27_000) is None
+
+
+def test_silence_has_no_tail_and_a_tail_must_get_on() -> None:
+    assert find_tail_ms(answer(), 27_000) is None
+    assert find_tail_ms(answer((0, 100)), 27_000) is None
+
+
+def test_what_is_appended_moves_to_its_place() -> None:
+    joined = append(answer((0, 7000)), answer((0, 1000), (1000, 2000)), offset_ms=7000)
+
+    assert [s.start_ms for s in joined.segments] == [0, 7000, 8000]
+    assert joined.segments[-1].end_ms == 9000
