@@ -20,7 +20,7 @@ class Verdict(Enum):
     GOOD = auto()
     SILENCE = auto()
     UNLIKELY = auto()  # usable if nothing better comes
-    LOOP = auto()  # usable as a last resort
+    LOOP = auto()  # may be true repetition: usable if it is likely, else as a last resort
     ECHO = auto()  # says the prompt again: try without it
     UNFINISHED = auto()  # a loop that did not end: never usable
     OVERFULL = auto()  # more text than the context holds: never usable, nothing hotter helps
@@ -93,12 +93,18 @@ def next_trial(trial: Trial, verdict: Verdict, temperature: float | None) -> Tri
 def find_best(verdicts: Sequence[Verdict], scores: Sequence[Scores]) -> int | None:
     """Return which of a window's answers to keep, or None if none may be.
 
-    The last one if it is good; else the likeliest of those that are no loop, else the likeliest.
+    The last one if it is good. Else the likeliest text that ended by itself: what looks like a loop
+    at every temperature and is likely all the same is a speaker who repeats himself, and better
+    than a hot guess. Below the threshold of likelihood loops come last.
     """
     if verdicts[-1] in (Verdict.GOOD, Verdict.SILENCE):
         return len(verdicts) - 1
-    for usable in ((Verdict.UNLIKELY,), (Verdict.LOOP,)):
-        candidates = [number for number, verdict in enumerate(verdicts) if verdict in usable]
-        if candidates:
-            return max(candidates, key=lambda number: scores[number].avg_logprob)
-    return None
+    usable = [
+        n for n, verdict in enumerate(verdicts) if verdict in (Verdict.UNLIKELY, Verdict.LOOP)
+    ]
+
+    def worth(number: int) -> tuple[bool, bool, float]:
+        avg_logprob = scores[number].avg_logprob
+        return avg_logprob >= MIN_AVG_LOGPROB, verdicts[number] is Verdict.UNLIKELY, avg_logprob
+
+    return max(usable, key=worth, default=None)

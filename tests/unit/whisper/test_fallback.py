@@ -75,11 +75,14 @@ def test_the_prompt_is_dropped_before_the_temperature_rises(verdict: Verdict) ->
     assert following == Trial(temperature=0.0, with_prompt=False)
 
 
-def test_of_bad_answers_the_likeliest_that_is_no_loop_is_kept() -> None:
+@pytest.mark.parametrize(("loop", "kept"), [(-0.1, 0), (-1.1, 2)])
+def test_true_repetition_is_kept_before_a_guess_and_a_guess_before_a_loop(
+    loop: float, kept: int
+) -> None:
     verdicts = [Verdict.LOOP, Verdict.UNLIKELY, Verdict.UNLIKELY, Verdict.UNFINISHED]
-    scores = [replace(FINE, avg_logprob=value) for value in (-0.1, -1.5, -1.2, -0.2)]
+    scores = [replace(FINE, avg_logprob=value) for value in (loop, -1.5, -1.2, -0.2)]
 
-    assert find_best(verdicts, scores) == 2
+    assert find_best(verdicts, scores) == kept
 
 
 def test_what_never_ended_is_never_kept() -> None:
