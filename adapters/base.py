@@ -53,6 +53,8 @@ class AdapterSpec:
             `detect_language`; otherwise each window is left to the adapter.
         supports_translate: Whether `task=translate` works.
         supports_chunked_streaming: Whether `adapters.streaming` can drive it step by step.
+        uses_aligner: Whether word times come from a second checkpoint, `LoadOptions.extra`'s
+            "aligner".
     """
 
     name: str
@@ -61,6 +63,7 @@ class AdapterSpec:
     detects_by_vote: bool = True
     supports_translate: bool = False
     supports_chunked_streaming: bool = False
+    uses_aligner: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

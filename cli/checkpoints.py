@@ -7,7 +7,7 @@ from pathlib import Path
 from adapters.loading import get_spec
 from adapters.weights import hub
 from adapters.weights.default import is_fetched
-from adapters.weights.resolve import resolve_checkpoint
+from adapters.weights.resolve import Checkpoint, resolve_checkpoint
 from core.checkpoints import ServedModel
 from core.errors import CheckpointInvalid
 
@@ -34,15 +34,18 @@ def fetch_local(model: ServedModel, data_path: Path) -> LocalCheckpoint:
         CheckpointInvalid: There is nothing that can be served.
         Transient: It is not here, and cannot be had now.
     """
-    found = resolve_checkpoint(
-        model, data_path, progress=lambda line: print(f"{model.name}: {line}", file=sys.stderr)
-    )
+    found = _resolve(model, data_path)
     return LocalCheckpoint(
         name=model.name,
         adapter=get_spec(found.folder).name,
         revision=found.revision,
         folder=found.folder,
     )
+
+
+def fetch_aligner(model: ServedModel, data_path: Path) -> None:
+    """Download the forced aligner unless it is here. Raises what `fetch_local` does."""
+    _resolve(model, data_path)
 
 
 def find_local(model: ServedModel, data_path: Path) -> LocalCheckpoint | None:
@@ -53,6 +56,12 @@ def find_local(model: ServedModel, data_path: Path) -> LocalCheckpoint | None:
         return fetch_local(model, data_path)
     except CheckpointInvalid:
         return None
+
+
+def _resolve(model: ServedModel, data_path: Path) -> Checkpoint:
+    return resolve_checkpoint(
+        model, data_path, progress=lambda line: print(f"{model.name}: {line}", file=sys.stderr)
+    )
 
 
 def _is_here(model: ServedModel, data_path: Path) -> bool:

@@ -51,15 +51,17 @@ def fetch(
     import json
     from dataclasses import asdict
 
-    from cli.checkpoints import fetch_local
+    from cli.checkpoints import fetch_aligner, fetch_local
     from cli.config import load_settings
-    from core.checkpoints import parse_models, served_models
+    from core.checkpoints import aligner_model, parse_models, served_models
 
     settings = load_settings()
     wanted: tuple[ServedModel, ...] = (
         parse_models(",".join(names)) if names else served_models(settings)
     )
     found = [fetch_local(model, settings.data_path) for model in wanted]
+    if not names and (aligner := aligner_model(settings)) is not None:
+        fetch_aligner(aligner, settings.data_path)
     if as_json:
         print(
             json.dumps(

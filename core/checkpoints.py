@@ -85,6 +85,15 @@ def default_model(settings: Settings) -> ServedModel:
     return served_models(settings)[0]
 
 
+def aligner_model(settings: Settings) -> ServedModel | None:
+    """Return the forced aligner beside the served models, or None if none is set.
+
+    Raises:
+        CheckpointInvalid: The setting names neither a folder nor a hub id.
+    """
+    return None if settings.aligner is None else _parse_model(settings.aligner.strip())
+
+
 def find_model(settings: Settings, name: str) -> ServedModel | None:
     """Return the checkpoint served as `name`, or None."""
     return next((model for model in served_models(settings) if model.name == name), None)

@@ -8,7 +8,7 @@ from typing import Protocol
 from adapters.base import Adapter, AdapterSpec, LoadOptions
 from adapters.loading import get_spec, load_adapter
 from adapters.weights.resolve import Checkpoint, resolve_checkpoint
-from core.checkpoints import get_model, served_models
+from core.checkpoints import ServedModel, aligner_model, get_model, served_models
 from core.settings import Settings
 
 
@@ -48,6 +48,7 @@ class FolderCatalog:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._aligner = aligner_model(settings)
         self._resolve = lru_cache(maxsize=None)(self._resolve_uncached)
 
     @property
@@ -56,23 +57,43 @@ class FolderCatalog:
         return tuple(model.name for model in served_models(self._settings))
 
     def describe(self, model: str) -> Description:
-        """See `Catalog`."""
-        checkpoint = self._resolve(model)
-        return Description(spec=get_spec(checkpoint.folder), revision=checkpoint.revision)
+        """See `Catalog`.
+
+        An aligner that the model uses is part of its revision: with it transcripts have words and
+        segments that they lack without.
+        """
+        checkpoint = self._find(model)
+        spec = get_spec(checkpoint.folder)
+        aligner = self._find_aligner(spec)
+        revision = checkpoint.revision
+        return Description(
+            spec=spec, revision=f"{revision}+{aligner.revision}" if aligner else revision
+        )
 
     def load(self, model: str) -> Adapter:
         """See `Catalog`."""
+        folder = self._find(model).folder
+        aligner = self._find_aligner(get_spec(folder))
         return load_adapter(
             LoadOptions(
-                folder=self._resolve(model).folder,
+                folder=folder,
                 device=self._settings.device,
                 dtype=self._settings.dtype,
                 num_threads=self._settings.threads,
+                extra={"aligner": str(aligner.folder)} if aligner else {},
             )
         )
 
-    def _resolve_uncached(self, model: str) -> Checkpoint:
-        return resolve_checkpoint(get_model(self._settings, model), self._settings.data_path)
+    def _find(self, model: str) -> Checkpoint:
+        return self._resolve(get_model(self._settings, model))
+
+    def _find_aligner(self, spec: AdapterSpec) -> Checkpoint | None:
+        if self._aligner is None or not spec.uses_aligner:
+            return None
+        return self._resolve(self._aligner)
+
+    def _resolve_uncached(self, model: ServedModel) -> Checkpoint:
+        return resolve_checkpoint(model, self._settings.data_path)
 
 
 def models_by_adapter(catalog: Catalog) -> Mapping[str, tuple[str, ...]]:

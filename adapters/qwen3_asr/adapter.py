@@ -76,6 +76,7 @@ class Qwen3ASRAdapter:
             window_ms=window_ms,
             detects_by_vote=False,
             supports_chunked_streaming=True,
+            uses_aligner=True,
         )
 
     @classmethod

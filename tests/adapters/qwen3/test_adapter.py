@@ -177,6 +177,7 @@ def test_the_spec_comes_from_the_config():
         window_ms=30_000,
         detects_by_vote=False,
         supports_chunked_streaming=True,
+        uses_aligner=True,
     )
     config["scriptorium"] = {"window_ms": 120_000}
     assert Qwen3ASRAdapter.describe(config).window_ms == 120_000
