@@ -13,12 +13,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
-from core.events import EventType, Publisher
+from core.events import Publisher
 from core.transcript import Transcript
 from lifecycle.completion import Outcome, complete_job
-from lifecycle.events import record_event
 from lifecycle.jobs import lock_owned_job
-from lifecycle.streaming import describe_segment
+from lifecycle.streaming import record_segments
 from lifecycle.transcripts import load_transcript
 from models import Job, JobStage, JobStatus, Media
 
@@ -95,8 +94,10 @@ def complete_from_twin(
     job.audio_ms_done, job.audio_ms_total = source.audio_ms_done, source.audio_ms_total
     job.prepared_at = now
     uow.session.flush()
-    for segment in twin.transcript.segments:
-        record_event(uow, publisher, job.id, EventType.SEGMENT, describe_segment(segment), now=now)
+    segments = twin.transcript.segments
+    record_segments(
+        uow, publisher, job, segments, head_end_ms=twin.transcript.duration_ms + 1, now=now
+    )
     outcome = Outcome(
         transcript=twin.transcript,
         transcript_key=transcript_key,

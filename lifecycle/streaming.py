@@ -1,5 +1,6 @@
 """Segments become events while windows are still missing: in transcript order, exactly once."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -7,7 +8,15 @@ from sqlalchemy import func, select
 
 from core.db import UnitOfWork
 from core.events import EventType, Publisher
-from core.transcript import SAMPLE_RATE_HZ, Segment, load_hypothesis, samples_to_ms
+from core.options import TranscribeOptions
+from core.transcript import (
+    SAMPLE_RATE_HZ,
+    Segment,
+    join_texts,
+    load_hypothesis,
+    samples_to_ms,
+)
+from lifecycle.deltas import has_deltas, may_tell_early, tell_early, tell_final
 from lifecycle.events import record_event
 from lifecycle.stitch import WindowResult, stitch
 from models import Job, Window, WindowStatus
@@ -37,12 +46,53 @@ def stream_segments(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: dat
         )
         .order_by(Window.index)
     ).all()
-    for segment in stitch(window_result(row) for row in rows):
-        if since_ms <= segment.start_ms < until_ms:
-            record_event(
-                uow, publisher, job.id, EventType.SEGMENT, describe_segment(segment), now=now
-            )
+    windows = [window_result(row) for row in rows]
+    final = [s for s in stitch(windows) if since_ms <= s.start_ms < until_ms]
+    head_end_ms = next((w.end_ms for w in windows if w.start_ms >= since_ms), until_ms)
+    record_segments(uow, publisher, job, final, head_end_ms=head_end_ms, now=now)
     job.streamed_until_ms = until_ms
+
+
+def record_segments(
+    uow: UnitOfWork,
+    publisher: Publisher,
+    job: Job,
+    segments: Sequence[Segment],
+    *,
+    head_end_ms: int,
+    now: datetime,
+) -> None:
+    """Record the events of segments that have become final, in transcript order.
+
+    Args:
+        head_end_ms: End of the window of which text may have been told already.
+    """
+    if has_deltas(job):
+        head = join_texts(s.text for s in segments if s.start_ms < head_end_ms)
+        rest = join_texts(s.text for s in segments if s.start_ms >= head_end_ms)
+        tell_final(uow, publisher, job, head, rest, now=now)
+    for segment in segments:
+        data = describe_segment(segment)
+        record_event(uow, publisher, job.id, EventType.SEGMENT, data, now=now)
+
+
+def stream_text(
+    uow: UnitOfWork, publisher: Publisher, job: Job, window: Window, text: str, *, now: datetime
+) -> bool:
+    """Record what `text`, a running window's so far, adds, if all before it has been told.
+
+    Returns:
+        Whether an event was recorded.
+    """
+    options = TranscribeOptions.parse(job.options)
+    if not may_tell_early(options) or samples_to_ms(window.start_sample) < job.streamed_until_ms:
+        return False
+    is_first = uow.session.scalar(
+        select(func.count()).where(
+            Window.job_id == job.id, Window.index < window.index, Window.status.not_in(SETTLED)
+        )
+    )
+    return is_first == 0 and tell_early(uow, publisher, job, text, now=now)
 
 
 def window_result(row: Window) -> WindowResult:

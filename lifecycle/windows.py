@@ -10,6 +10,7 @@ from sqlalchemy import select, tuple_, update
 from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
+from core.errors import InvalidOption
 from core.events import EventType, Publisher
 from core.options import OnWindowFailure
 from core.queues import JobQueue
@@ -18,7 +19,7 @@ from lifecycle.events import record_event
 from lifecycle.jobs import fail_job, lock_job, window_audio_ms
 from lifecycle.progress import describe_update, percent_done
 from lifecycle.stages import describe_error, enter_finish_if_recognised
-from lifecycle.streaming import stream_segments
+from lifecycle.streaming import stream_segments, stream_text
 from models import Job, JobStatus, Window, WindowStatus
 
 
@@ -115,6 +116,9 @@ def fail_window(
 ) -> bool:
     """Count a failure of a claimed window; after the last one its job fails, or gets a gap.
 
+    An option that the model refuses (`InvalidOption`) fails the job at once: every window of it and
+    every further try would be refused alike.
+
     Returns:
         Whether the window was still ours.
     """
@@ -126,14 +130,15 @@ def fail_window(
         return False
     window.failures += 1
     window.lease_expires_at = None
-    if window.failures < max_attempts:
+    is_refused = isinstance(error, InvalidOption)
+    if window.failures < max_attempts and not is_refused:
         window.status = WindowStatus.PENDING
         window.started_at = None
         return True
     window.status = WindowStatus.FAILED
     window.error_code, window.error_message = describe_error(error)
     window.finished_at = now
-    if job.options.get("on_window_failure") == OnWindowFailure.GAP:
+    if job.options.get("on_window_failure") == OnWindowFailure.GAP and not is_refused:
         _count(job, window.num_samples)
         stream_segments(uow, publisher, job, now=now)
         enter_finish_if_recognised(uow, queue, job)
@@ -145,13 +150,41 @@ def fail_window(
             publisher,
             job,
             error_code=window.error_code,
-            error_message=(
+            error_message=window.error_message
+            if is_refused
+            else (
                 f"The audio from {start_s:.1f} s to {end_s:.1f} s failed "
                 f"{window.failures} times: {window.error_message}"
             ),
             now=now,
         )
     return True
+
+
+def tell_text(
+    uow: UnitOfWork,
+    publisher: Publisher,
+    job_id: UUID,
+    lease: WindowLease,
+    text: str,
+    *,
+    now: datetime,
+) -> bool:
+    """Publish what a claimed window's text begins with, if its turn has come.
+
+    Args:
+        text: All of the window's text so far.
+
+    Returns:
+        Whether an event was recorded.
+    """
+    job = lock_job(uow.session, job_id)
+    window = uow.session.scalars(
+        select(Window).where(*_owned(lease)).execution_options(populate_existing=True)
+    ).one_or_none()
+    if job is None or job.status != JobStatus.RUNNING or window is None:
+        return False
+    return stream_text(uow, publisher, job, window, text, now=now)
 
 
 def settle_language(

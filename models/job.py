@@ -71,6 +71,7 @@ class Job(Base):
         coverage: What was heard, skipped and lost: see `workers.finish`.
         streamed_until_ms: Segments that start before this were sent as events; the cursor that
             makes each of them an event exactly once.
+        told_head: Text after that which was published as deltas already; see `lifecycle.deltas`.
         last_seq: Number of the newest event; events are 1 … last_seq without a gap.
         delete_at: When the sweeper removes the job and all it left.
         transcript_key: Storage key of the transcript object.
@@ -141,6 +142,7 @@ class Job(Base):
     error_message: Mapped[str | None] = mapped_column(Text)
 
     streamed_until_ms: Mapped[int] = mapped_column(default=0)
+    told_head: Mapped[str] = mapped_column(Text, default="", server_default="")
     last_seq: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime]
     started_at: Mapped[datetime | None]

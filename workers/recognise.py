@@ -1,19 +1,22 @@
 """One window batch through the model, whatever goes wrong in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 import structlog
 
 from adapters.base import Adapter, Samples, Window
+from adapters.streaming.base import DeltaTranscriber
 from core.errors import AdapterFailure, DeviceOutOfMemory, TokenLimitReached
 from core.transcript import SAMPLE_RATE_HZ, Hypothesis, samples_to_ms
 
 log = structlog.get_logger(__name__)
 
 Answer = TypeVar("Answer")
+Transcribe = Callable[[Sequence[Window]], list[Hypothesis]]
 
 MAX_CUTS = 4
 """How often a window may be halved: 30 s end at 2 s, where no model reaches its token limit."""
@@ -22,10 +25,33 @@ _HOP = SAMPLE_RATE_HZ // 50
 _SMOOTH_HOPS = 5
 
 
-def transcribe_each(adapter: Adapter, windows: Sequence[Window]) -> list[Hypothesis | Exception]:
-    """Return each window's hypothesis, or what went wrong with that window alone."""
+class Listener(Protocol):
+    """Hears text while it is being decoded; see `adapters.streaming.base.DeltaSink`."""
+
+    def restart(self, keys: Iterable[str]) -> None:
+        """Drop what was heard of these windows: they are read anew."""
+        ...
+
+    def hear(self, key: str, delta: str) -> None:
+        """Take the next piece of a window's text."""
+        ...
+
+
+def transcribe_each(
+    adapter: Adapter, windows: Sequence[Window], *, listener: Listener | None = None
+) -> list[Hypothesis | Exception]:
+    """Return each window's hypothesis, or what went wrong with that window alone.
+
+    Args:
+        listener: Hears text early, from adapters that give it.
+    """
+    transcribe = adapter.transcribe
+    if listener is not None and isinstance(adapter, DeltaTranscriber):
+        transcribe = partial(_transcribe_aloud, adapter, listener)
     return run_isolated(
-        windows, adapter.transcribe, alone=lambda window: _transcribe_alone(adapter, window, 0)
+        windows,
+        transcribe,
+        alone=lambda window: _transcribe_alone(transcribe, adapter.transcribe, window, 0),
     )
 
 
@@ -77,10 +103,28 @@ def quiet_spot(samples: Samples) -> int:
     return int(nearest * _HOP + _HOP // 2)
 
 
-def _transcribe_alone(adapter: Adapter, window: Window, num_cuts: int) -> Hypothesis:
-    """Transcribe one window; if it holds more than the model can write, in two parts."""
+def _transcribe_aloud(
+    adapter: DeltaTranscriber, listener: Listener, windows: Sequence[Window]
+) -> list[Hypothesis]:
+    """Transcribe while the listener hears it; after an error it has heard nothing."""
     try:
-        answers = adapter.transcribe([window])
+        return adapter.transcribe_stream(
+            windows, lambda index, delta: listener.hear(windows[index].key, delta)
+        )
+    except Exception:
+        listener.restart(window.key for window in windows)
+        raise
+
+
+def _transcribe_alone(
+    transcribe: Transcribe, transcribe_part: Transcribe, window: Window, num_cuts: int
+) -> Hypothesis:
+    """Transcribe one window; if it holds more than the model can write, in two parts.
+
+    Nobody listens to parts: text that was told of the whole window may read otherwise in them.
+    """
+    try:
+        answers = transcribe([window])
     except TokenLimitReached:
         if num_cuts == MAX_CUTS or len(window.samples) < 2:
             raise
@@ -90,7 +134,10 @@ def _transcribe_alone(adapter: Adapter, window: Window, num_cuts: int) -> Hypoth
             replace(window, key=f"{window.key}/0", samples=window.samples[:cut]),
             replace(window, key=f"{window.key}/1", samples=window.samples[cut:]),
         )
-        left, right = (_transcribe_alone(adapter, part, num_cuts + 1) for part in parts)
+        left, right = (
+            _transcribe_alone(transcribe_part, transcribe_part, part, num_cuts + 1)
+            for part in parts
+        )
         return _join(left, right, offset_ms=samples_to_ms(cut))
     if len(answers) != 1:
         raise AdapterFailure(f"{len(answers)} answers for one window")

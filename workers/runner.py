@@ -8,16 +8,19 @@ import structlog
 
 from adapters.base import Adapter
 from adapters.base import Window as AdapterWindow
+from adapters.streaming.base import DeltaTranscriber
 from core.db import read_session, unit_of_work
 from core.errors import CheckpointInvalid, Transient, UnknownLanguage
 from core.options import AUTO, MULTI
-from core.transcript import SAMPLE_RATE_HZ
+from core.transcript import SAMPLE_RATE_HZ, Hypothesis
 from lifecycle.jobs import fail_job, lock_job
 from lifecycle.voters import load_jobs
 from lifecycle.windows import lease_of, settle_language
 from models import JobStatus
 from workers.context import WorkerContext
+from workers.heartbeat import Heartbeat
 from workers.held import HeldWindows
+from workers.live_text import INTERVAL_S, LiveText
 from workers.loaded import LoadedAdapters
 from workers.loader import LoadedWindow, WindowBatch
 from workers.recognise import transcribe_each
@@ -67,8 +70,8 @@ class BatchRunner:
         windows = self._refuse_unknown(adapter, windows)
         if not windows:
             return []
-        answers = transcribe_each(
-            adapter, [_adapter_window(w, languages.get(w.row.job_id)) for w in windows]
+        answers = self._transcribe(
+            adapter, windows, [_adapter_window(w, languages.get(w.row.job_id)) for w in windows]
         )
         seconds = time.monotonic() - started
         log.info(
@@ -80,6 +83,16 @@ class BatchRunner:
             seconds=round(seconds, 2),
         )
         return list(zip(windows, answers, strict=True))
+
+    def _transcribe(
+        self, adapter: Adapter, windows: Sequence[LoadedWindow], asked: Sequence[AdapterWindow]
+    ) -> list[Hypothesis | Exception]:
+        """Run the model; text of streaming jobs is published meanwhile."""
+        live = LiveText(self._context, windows)
+        if not (live.is_needed and isinstance(adapter, DeltaTranscriber)):
+            return transcribe_each(adapter, asked)
+        with Heartbeat(live.tell, interval_s=INTERVAL_S):
+            return transcribe_each(adapter, asked, listener=live)
 
     def _settle_languages(
         self, adapter: Adapter, batch: WindowBatch, windows: Sequence[LoadedWindow]
