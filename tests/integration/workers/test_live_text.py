@@ -227,10 +227,10 @@ def test_a_reused_transcript_is_told_as_well(pipeline, submit, read) -> None:
 
 
 def test_only_the_present_attempt_tells_and_only_in_its_turn(
-    pipeline, submit, windows_of, use
+    pipeline, submit, read, windows_of, use
 ) -> None:
     context, answers = pipeline.context, []
-    adapter = use()
+    adapter = use(Quiet)
 
     def tell(window, text: str, *, attempt: int = 0) -> bool:
         lease = lease_of(window)
@@ -238,27 +238,29 @@ def test_only_the_present_attempt_tells_and_only_in_its_turn(
         with unit_of_work(context.sessions) as uow:
             return tell_text(uow, context.publisher, job_id, lease, text, now=context.now())
 
-    def probe(_windows: Sequence[Window]) -> None:
+    def probe(windows: Sequence[Window]) -> None:
         if answers:
             return
         first, second = windows_of(job_id)[:2]
-        text = adapter.say(_windows[0])
+        text = adapter.say(windows[0])
         answers.extend(
             [
                 tell(first, text, attempt=-1),
                 tell(second, "later"),
-                tell(first, text),
                 tell(first, text[:3]),
-                tell(first, text),
+                tell(first, text[:3]),
+                tell(first, text[:5]),
+                tell(first, text[:4]),
                 tell(first, "other than before"),
             ]
         )
 
     adapter.before = probe
-    pipeline.context.catalog.adapters[MODEL] = Quiet(adapter.spec, before=probe)
     job_id = submit(noise(3.0), stream=True)
     pipeline.run()
-    assert answers == [False, False, True, False, False, False]
+    assert answers == [False, False, True, False, True, False, False]
+    assert [len(delta) for delta in read.deltas(job_id)][:2] == [3, 2]
+    assert "".join(read.deltas(job_id)) == read.text(job_id)
 
 
 def test_an_option_that_the_model_refuses_fails_the_job_at_once(
