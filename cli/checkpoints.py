@@ -50,7 +50,7 @@ def fetch_aligner(model: ServedModel, data_path: Path) -> None:
 
 def find_local(model: ServedModel, data_path: Path) -> LocalCheckpoint | None:
     """Return the checkpoint if it is here and complete; downloads nothing."""
-    if not _is_here(model, data_path):
+    if not is_here(model, data_path):
         return None
     try:
         return fetch_local(model, data_path)
@@ -64,7 +64,8 @@ def _resolve(model: ServedModel, data_path: Path) -> Checkpoint:
     )
 
 
-def _is_here(model: ServedModel, data_path: Path) -> bool:
+def is_here(model: ServedModel, data_path: Path) -> bool:
+    """Whether nothing of it has to be downloaded."""
     if model.folder is not None:
         return True
     if model.is_default_checkpoint:

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import SecretStr
 
 from cli import data_dir, embedded_redis
-from cli.checkpoints import find_local
+from cli.checkpoints import find_local, is_here
 from cli.config import load_settings
 from cli.database import open_database
 from cli.tables import print_table
-from core.checkpoints import served_models
+from core.checkpoints import aligner_model, served_models
 from core.errors import ScriptoriumError, ServiceUnavailable
 from core.ids import new_id
 from core.settings import Settings
@@ -169,6 +169,9 @@ def _check_checkpoints(settings: Settings) -> str:
             missing.append(model.name)
         else:
             found.append(f"{local.name} ({local.adapter}, revision {local.revision})")
+    aligner = aligner_model(settings)
+    if aligner is not None:
+        (found if is_here(aligner, settings.data_path) else missing).append(aligner.name)
     if missing:
         raise ServiceUnavailable(
             f"{', '.join(missing)} not here or damaged; run: scriptorium models fetch"

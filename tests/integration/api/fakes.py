@@ -15,7 +15,7 @@ from lifecycle.completion import Outcome, complete_job
 from lifecycle.events import record_event
 from lifecycle.jobs import fail_job, lock_job, transcript_key
 from lifecycle.progress import describe_update
-from lifecycle.streaming import describe_segment
+from lifecycle.streaming import record_segments
 from models import Job, JobStage, JobStatus
 
 HELLO = (
@@ -70,10 +70,13 @@ def start(context: ApiContext, job_id: UUID) -> bool:
 
 
 def tell(context: ApiContext, job_id: UUID, segment: Segment) -> None:
-    """Publish one segment."""
+    """Publish one segment, after its text if the job streams."""
     with unit_of_work(context.sessions) as uow:
-        data = describe_segment(segment)
-        record_event(uow, context.publisher, job_id, EventType.SEGMENT, data, now=now())
+        job = lock_job(uow.session, job_id)
+        assert job is not None
+        record_segments(
+            uow, context.publisher, job, [segment], head_end_ms=segment.end_ms, now=now()
+        )
 
 
 def complete(
