@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from core import errors
-from core.checkpoints import ServedModel, default_model, find_model, get_model, parse_models
+from core.checkpoints import (
+    ServedModel,
+    aligner_model,
+    default_model,
+    find_model,
+    get_model,
+    parse_models,
+)
 from core.settings import Settings
 
 
@@ -57,3 +64,15 @@ def test_the_first_model_is_the_default_and_an_unknown_one_lists_what_there_is()
     with pytest.raises(errors.UnknownModel, match="whisper-tiny, whisper-small") as caught:
         get_model(settings, "whisper-large")
     assert caught.value.param == "model"
+
+
+def test_the_aligner_is_named_like_a_model(settings, tmp_path) -> None:
+    assert aligner_model(settings()) is None
+    known = aligner_model(settings(aligner="qwen3-forced-aligner-0.6b"))
+    assert known is not None
+    assert known.source == "Qwen/Qwen3-ForcedAligner-0.6B-hf"
+    pinned = aligner_model(settings(aligner="owner/aligner@v2"))
+    assert (pinned.source, pinned.revision) == ("owner/aligner", "v2")
+    assert aligner_model(settings(aligner=str(tmp_path))).folder == tmp_path
+    with pytest.raises(errors.CheckpointInvalid):
+        aligner_model(settings(aligner="nowhere"))

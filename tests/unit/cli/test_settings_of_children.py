@@ -15,6 +15,7 @@ def test_a_child_reads_the_very_settings(monkeypatch, tmp_path):
         auth=False,
         lease_s=1.5,
         models="a=/x,whisper-base",
+        aligner="/y",
     )
     monkeypatch.setenv("SCRIPTORIUM_LEASE_S", "99")
     environment = child_environment(settings, log_format="json")
