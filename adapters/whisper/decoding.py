@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from adapters.whisper.fallback import MIN_AVG_LOGPROB
 from adapters.whisper.network import Network
 from adapters.whisper.rules import RowState, Rules
-from adapters.whisper.vocabulary import Vocabulary
+from adapters.whisper.segments import SHORTEST_TAIL_MS
+from adapters.whisper.vocabulary import TIMESTAMP_STEP_MS, Vocabulary
 
 # How often, and from which length on, a row is looked at for a loop. A pattern counts if it fills
 # the last `_LOOP_TOKENS` tokens; real speech repeats itself, but not that long.
@@ -27,6 +29,8 @@ class DecodeRow:
         start_index: Where <|startoftranscript|> stands in `prefix`.
         temperature: 0.0 is greedy.
         seed: Of this row's own random numbers.
+        heard_until_ms: Where the window's last loud sound ends; a text that ends long before goes
+            on. 0 takes the end as it comes.
     """
 
     encoded: torch.Tensor
@@ -35,6 +39,7 @@ class DecodeRow:
     with_timestamps: bool
     temperature: float
     seed: int
+    heard_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +68,27 @@ class _Row:
         self.temperature = row.temperature
         self.random = np.random.default_rng(row.seed)
         self.position = len(row.prefix)
+        self.heard_until_ms = row.heard_until_ms
         self.sum_logprob = 0.0
         self.no_speech_prob = 0.0
+        # Where the text ended last: number of tokens and their sum, the end included.
+        self.ended: tuple[int, float] | None = None
+
+    def go_on(self) -> None:
+        """Open a segment where the last one closed, though the model wanted to end."""
+        self.ended = len(self.state.tokens), self.sum_logprob
+        self.state.tokens.append(self.state.tokens[-1])
+        self.position += 1
 
     def answer(self, *, is_finished: bool) -> Decoded:
+        """Return what was said, without an addition that is no better than a guess."""
+        if self.ended is not None:
+            num_tokens, sum_logprob = self.ended
+            num_new = len(self.state.tokens) - num_tokens
+            if not is_finished or self.sum_logprob - sum_logprob < MIN_AVG_LOGPROB * num_new:
+                del self.state.tokens[num_tokens:]
+                self.sum_logprob = sum_logprob
+                is_finished = True
         return Decoded(
             tokens=tuple(self.state.tokens),
             avg_logprob=self.sum_logprob / (len(self.state.tokens) + 1),
@@ -116,12 +138,30 @@ class Decoder:
     def _advance(self, row: _Row, token: int) -> Decoded | None:
         """Append `token` to `row`; return its answer if it is done."""
         if token == self._vocabulary.end:
+            if self._stops_early(row):
+                row.go_on()
+                return None
             return row.answer(is_finished=True)
         row.state.tokens.append(token)
         row.position += 1
         if row.position >= self._network.max_positions or self._is_looping(row.state.tokens):
             return row.answer(is_finished=False)
         return None
+
+    def _stops_early(self, row: _Row) -> bool:
+        """Whether a segment has just closed long before the sound ends.
+
+        Whisper at times ends its text at a pause in mid-window. openai-whisper encodes the rest
+        once more as a window of its own, batched decoders lose it; here the row goes on from the
+        same encoding, which costs nothing but the tokens.
+        """
+        tokens, first = row.state.tokens, self._vocabulary.timestamp_begin
+        if len(tokens) < 2 or tokens[-1] < first or tokens[-2] >= first:
+            return False
+        if row.position + 2 >= self._network.max_positions:
+            return False
+        ended_ms = (tokens[-1] - first) * TIMESTAMP_STEP_MS
+        return row.heard_until_ms - ended_ms >= SHORTEST_TAIL_MS
 
     def _choose(self, logits: torch.Tensor, rows: Sequence[_Row]) -> list[int]:
         """Return each row's next token and add its log probability to the row's sum."""

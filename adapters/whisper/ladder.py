@@ -33,6 +33,7 @@ class Attempt:
         language: Given or detected; None only for English-only checkpoints.
         prompt: Tokens, <|startofprev|> first; empty if there is none.
         trial: What to try next, or what was tried last.
+        heard_until_ms: Where the window's last loud sound ends.
     """
 
     window: Window
@@ -40,6 +41,7 @@ class Attempt:
     language: str | None
     prompt: tuple[int, ...]
     trial: Trial
+    heard_until_ms: int
     outcomes: list[Outcome] = field(default_factory=list)
 
     def find_best(self) -> Outcome | None:
@@ -99,6 +101,7 @@ class Ladder:
             with_timestamps=with_timestamps,
             temperature=attempt.trial.temperature,
             seed=_seed(attempt.window, attempt.trial),
+            heard_until_ms=attempt.heard_until_ms,
         )
 
 

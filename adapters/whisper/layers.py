@@ -1,6 +1,6 @@
-"""One layer of the decoder for rows at different positions, and the keys and values it keeps.
+"""One layer of the encoder; one of the decoder for rows at different positions, and what it keeps.
 
-The arithmetic is that of `transformers`' `WhisperDecoderLayer`, in its order.
+The arithmetic is that of `transformers`' `WhisperEncoderLayer` and `WhisperDecoderLayer`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,6 +75,41 @@ class DecoderCache:
         self.num_rows = last
 
 
+class EncoderLayer:
+    """Takes the weights of a `WhisperEncoderLayer`.
+
+    With 8-bit weights only the feed-forward products use them, two thirds of all multiplications:
+    the attention's alone would cost five times as much accuracy (benchmarks/README.md).
+    """
+
+    def __init__(self, layer: Any, *, feed_forward: Storage) -> None:  # noqa: ANN401
+        own = layer.self_attn
+        self._heads = (int(own.num_heads), int(own.head_dim))
+        self._act = layer.activation_fn
+        self._own_norm = layer.self_attn_layer_norm
+        self._query_key_value = make_linear([own.q_proj, own.k_proj, own.v_proj], Storage.PLAIN)
+        self._out = make_linear([own.out_proj], Storage.PLAIN)
+        self._final_norm = layer.final_layer_norm
+        self._up = make_linear([layer.fc1], feed_forward)
+        self._down = make_linear([layer.fc2], feed_forward)
+
+    def run(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Run on (num_windows, num_positions, width)."""
+        num_windows, length, _width = hidden.shape
+        mixed = self._query_key_value(self._own_norm(hidden))
+        # (3, windows, heads, positions, head_dim), without a copy.
+        query, key, value = mixed.view(num_windows, length, 3, *self._heads).permute(2, 0, 3, 1, 4)
+        query = query * self._heads[1] ** -0.5
+        mixed = F.scaled_dot_product_attention(query, key, value, scale=1.0)
+        hidden = hidden + self._out(mixed.transpose(1, 2).reshape(hidden.shape))
+        fed: torch.Tensor = self._down(self._act(self._up(self._final_norm(hidden))))
+        hidden = hidden + fed
+        if hidden.dtype == torch.float16:  # as transformers does: large checkpoints overflow
+            limit = torch.finfo(torch.float16).max - 1000
+            hidden = hidden.clamp(-limit, limit)
+        return hidden
+
+
 class DecoderLayer:
     """Takes the weights of a `WhisperDecoderLayer`; queries, keys and values in one product."""
 
@@ -89,7 +124,7 @@ class DecoderLayer:
         self._own_out = make_linear([own.out_proj], storage)
         self._cross_norm = layer.encoder_attn_layer_norm
         self._cross_query = make_linear([cross.q_proj], storage)
-        self.cross_key_value = make_linear([cross.k_proj, cross.v_proj], storage)
+        self.cross_parts = (cross.k_proj, cross.v_proj)  # of the encoder's output: once a window
         self._cross_out = make_linear([cross.out_proj], storage)
         self._final_norm = layer.final_layer_norm
         self._up = make_linear([layer.fc1], storage)

@@ -107,8 +107,8 @@ class Int8Linear(torch.nn.Module):
             # What rounding took away, in steps: within half a step, so twice that fills the range.
             steps = scaled * _STEPS
             lost = (steps - steps.round()) * 2
-            product = product.add_(self._multiply(lost), alpha=1 / (2 * _STEPS))
-        return torch.addcmul(self._bias, product, peaks)
+            product.add_(self._multiply(lost), alpha=1 / (2 * _STEPS))
+        return product.mul_(peaks).add_(self._bias)  # in place: fresh memory costs more than sums
 
     def _multiply(self, scaled: torch.Tensor) -> torch.Tensor:
         """Return the product for rows within [-1, 1]."""

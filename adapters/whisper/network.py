@@ -1,8 +1,8 @@
-"""The forward passes: encoder as `transformers` runs it, decoder one token at a time.
+"""The forward passes: windows through the encoder, the decoder one token at a time.
 
-`transformers` loads and owns the weights. Its decoder is not called: rows here stand at different
+`transformers` loads the weights. Its forward passes are not called: rows here stand at different
 positions, leave the batch when they are done, and read keys and values from buffers that are
-never copied whole. The arithmetic is that of `WhisperDecoderLayer`; a test compares them.
+never copied whole. The tokens are those of its `generate`: a test says so.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 from transformers import WhisperForConditionalGeneration
 from transformers.utils import logging as transformers_logging
 
-from adapters.whisper.layers import DecoderCache, DecoderLayer, Place, Watch
+from adapters.whisper.layers import DecoderCache, DecoderLayer, EncoderLayer, Place, Watch
 from adapters.whisper.linear import Storage, make_linear
 from core import errors
 
@@ -52,6 +52,10 @@ class Network:
         self._num_heads = int(config.decoder_attention_heads)
         self._head_dim = int(config.d_model) // self._num_heads
         self._encoder = model.model.encoder
+        coarse = Storage.INT8 if precision.int8 else Storage.PLAIN
+        self._encoder_layers = [
+            EncoderLayer(layer, feed_forward=coarse) for layer in self._encoder.layers
+        ]
         decoder = model.model.decoder
         self._embed: torch.Tensor = decoder.embed_tokens.weight
         self._positions: torch.Tensor = decoder.embed_positions.weight
@@ -63,8 +67,11 @@ class Network:
             for number, layer in enumerate(decoder.layers)
         ]
         self._project = make_linear([model.proj_out], storage)
-        if precision.int8:
-            _quantise_encoder(self._encoder)
+        self._own = torch.empty((0, 2, 0, 0, 0, 0))
+        self._cross = torch.empty((0, 2, 0, 0, 0, 0))
+        # All layers read the same output: one product gives all their keys and values.
+        parts = [part for layer in self._layers for part in layer.cross_parts]
+        self._cross_key_values = make_linear(parts, coarse)
 
     @classmethod
     def from_folder(cls, folder: Path, *, device: torch.device, precision: Precision) -> "Network":
@@ -94,27 +101,46 @@ class Network:
         encoded: list[torch.Tensor] = []
         for first in range(0, len(features), size):
             batch = torch.stack(list(features[first : first + size])).to(self.precision.compute)
-            encoded.extend(self._encoder(batch).last_hidden_state)
+            encoded.extend(self._run_encoder(batch))
         return encoded
 
+    def _run_encoder(self, features: torch.Tensor) -> torch.Tensor:
+        encoder = self._encoder
+        hidden = F.gelu(encoder.conv1(features))
+        hidden = F.gelu(encoder.conv2(hidden))
+        # transformers leaves the transposed layout to the layers, which then all stride over it.
+        hidden = hidden.transpose(1, 2).contiguous() + encoder.embed_positions.weight
+        for layer in self._encoder_layers:
+            hidden = layer.run(hidden)
+        output: torch.Tensor = encoder.layer_norm(hidden)
+        return output
+
     def make_cache(self, encoded: Sequence[torch.Tensor]) -> DecoderCache:
-        """Return an empty cache for rows that listen to these encoder outputs."""
-        shape = (len(self._layers), 2, len(encoded), self._num_heads)
-        own = torch.empty(
-            (*shape, self.max_positions, self._head_dim),
-            dtype=self.precision.compute,
-            device=self.device,
-        )
-        cross = torch.empty(
-            (*shape, encoded[0].shape[0], self._head_dim),
-            dtype=self.precision.cross,
-            device=self.device,
-        )
+        """Return an empty cache for rows that listen to these encoder outputs.
+
+        It lies in buffers that the next one takes over: only one is in use at a time.
+        """
+        num_rows = len(encoded)
+        if self._own.shape[2] < num_rows or self._own.shape[4] < self.max_positions:
+            shape = (len(self._layers), 2, num_rows, self._num_heads)
+            precision = self.precision
+            self._own = torch.empty(
+                (*shape, self.max_positions, self._head_dim),
+                dtype=precision.compute,
+                device=self.device,
+            )
+            self._cross = torch.empty(
+                (*shape, len(encoded[0]), self._head_dim),
+                dtype=precision.cross,
+                device=self.device,
+            )
+        own, cross = self._own[:, :, :num_rows], self._cross[:, :, :num_rows]
         for row, hidden in enumerate(encoded):
-            for number, layer in enumerate(self._layers):
-                both = layer.cross_key_value(hidden)
-                both = both.view(hidden.shape[0], 2, self._num_heads, self._head_dim)
-                cross[number, :, row] = both.permute(1, 2, 0, 3)
+            # (positions, layers * 2 * width) to (layers, 2, heads, positions, head_dim)
+            parts = self._cross_key_values(hidden).view(
+                len(hidden), len(self._layers), 2, self._num_heads, self._head_dim
+            )
+            cross[:, :, row] = parts.permute(1, 2, 3, 0, 4)
         return DecoderCache(own, cross)
 
     def prefill(
@@ -189,14 +215,3 @@ class Network:
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self._project(self._norm(hidden))
         return logits.float()
-
-
-def _quantise_encoder(encoder: Any) -> None:  # noqa: ANN401
-    """Put the feed-forward products into 8 bits: two thirds of the encoder's multiplications.
-
-    The attention's stay as they are: alone they would cost five times as much accuracy
-    (benchmarks/README.md).
-    """
-    for layer in encoder.layers:
-        layer.fc1 = make_linear([layer.fc1], Storage.INT8)
-        layer.fc2 = make_linear([layer.fc2], Storage.INT8)

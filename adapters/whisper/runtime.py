@@ -19,7 +19,7 @@ from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.linear import is_int8_exact
 from adapters.whisper.network import Network, Precision
 from adapters.whisper.segments import append, cut_spans, find_tail_ms
-from adapters.whisper.sound import fingerprint, is_audible, split_samples
+from adapters.whisper.sound import fingerprint, is_audible, loud_until_ms, split_samples
 from adapters.whisper.vocabulary import Vocabulary
 from core import errors
 from core.options import TaskKind, Timestamps
@@ -126,7 +126,7 @@ class WhisperRuntime:
         answers = [self._conclude(attempt, is_tail=is_tail) for attempt in attempts]
         tails: dict[int, tuple[int, Window]] = {}
         for number, (attempt, answer) in enumerate(zip(attempts, answers, strict=True)):
-            if (start_ms := find_tail_ms(answer, attempt.window.duration_ms)) is not None:
+            if (start_ms := find_tail_ms(answer, attempt.heard_until_ms)) is not None:
                 samples = attempt.window.samples[start_ms * SAMPLE_RATE_HZ // 1000 :]
                 tails[number] = (
                     start_ms,
@@ -176,6 +176,7 @@ class WhisperRuntime:
                     encoded=encoded[number],
                     language=window.language or detected[number],
                     prompt=prompt,
+                    heard_until_ms=loud_until_ms(window.samples),
                     trial=first_trial(window.temperature, has_prompt=bool(prompt)),
                 )
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from adapters.whisper.vocabulary import TIMESTAMP_STEP_MS
 from core.transcript import Hypothesis
 
-_SHORTEST_TAIL_MS = 2_500
+SHORTEST_TAIL_MS = 2_500
 """Above what a pause at a window's end and an early timestamp make up together."""
 _LEAST_PROGRESS_MS = 500
 
@@ -51,16 +51,16 @@ def cut_spans(
     return spans
 
 
-def find_tail_ms(answer: Hypothesis, duration_ms: int) -> int | None:
+def find_tail_ms(answer: Hypothesis, heard_until_ms: int) -> int | None:
     """Return where the part of a window begins that its answer left out, or None.
 
-    Whisper at times ends its text at a pause in mid-window. openai-whisper goes on from the last
-    timestamp, batched decoders lose the rest. Windows end with speech, so a long rest is some.
+    Args:
+        heard_until_ms: Where the window's last loud sound ends.
     """
     if not answer.segments:
         return None
     end_ms = answer.segments[-1].end_ms
-    if end_ms < _LEAST_PROGRESS_MS or duration_ms - end_ms < _SHORTEST_TAIL_MS:
+    if end_ms < _LEAST_PROGRESS_MS or heard_until_ms - end_ms < SHORTEST_TAIL_MS:
         return None
     return end_ms
 

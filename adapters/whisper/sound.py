@@ -10,6 +10,9 @@ from core.transcript import SAMPLE_RATE_HZ
 _INAUDIBLE = 1e-4
 """Three steps of 16-bit audio, -80 dBFS: Whisper answers such windows with learnt phrases."""
 
+_LOUD_BLOCK = SAMPLE_RATE_HZ // 2
+_LOUD_PART = 0.1  # 20 dB below the loudest blocks
+
 _SHORTEST_PART = 2 * SAMPLE_RATE_HZ
 _FRAME = SAMPLE_RATE_HZ // 50
 
@@ -34,3 +37,16 @@ def split_samples(samples: Samples) -> tuple[Samples, Samples] | None:
     quietest = int(np.argmin(np.square(frames, dtype=np.float64).sum(axis=1)))
     cut = first + quietest * _FRAME + _FRAME // 2
     return samples[:cut], samples[cut:]
+
+
+def loud_until_ms(samples: Samples) -> int:
+    """Return where the last half second ends that is about as loud as the loud ones.
+
+    What comes after is a pause or background, so an answer that ends there has left nothing out.
+    """
+    starts = range(0, len(samples), _LOUD_BLOCK)
+    blocks = [samples[start : start + _LOUD_BLOCK] for start in starts]
+    levels = np.array([float(np.sqrt(np.mean(np.square(b, dtype=np.float64)))) for b in blocks])
+    loud = np.flatnonzero(levels >= _LOUD_PART * np.quantile(levels, 0.9))
+    last = min(len(samples), (int(loud[-1]) + 1) * _LOUD_BLOCK)
+    return last * 1000 // SAMPLE_RATE_HZ
