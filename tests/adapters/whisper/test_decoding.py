@@ -261,3 +261,15 @@ def test_what_an_answer_left_out_at_the_end_is_heard_after_all(
     assert answer.text.lower().endswith("what you can do for your country.")
     assert answer.segments[1].start_ms >= 2600
     assert answer.segments[-1].end_ms <= 11_000
+
+
+def test_nothing_is_invented_for_the_quiet_end_of_a_window(
+    whisper: WhisperRuntime, window: WindowFactory, speech: dict[str, np.ndarray]
+) -> None:
+    noise = np.random.default_rng(0).normal(scale=1e-3, size=14 * 16_000).astype(np.float32)
+    longer = window("en", samples=np.concatenate([speech["en"], noise]))
+
+    [answer] = whisper.transcribe([longer])
+
+    assert answer.text.lower().endswith("what you can do for your country.")
+    assert answer.segments[-1].end_ms < 15_000
