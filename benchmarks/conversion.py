@@ -9,7 +9,7 @@ Both get the same features and the same prefix and decode greedily in float32, w
 import argparse
 from pathlib import Path
 
-import ctranslate2
+import ctranslate2  # type: ignore[import-untyped]
 import numpy as np
 import torch
 
