@@ -46,6 +46,8 @@ class WindowRules:
             (measured: 75 windows against 70 for everything with 3 s), and sometimes it is none.
         min_fill: Earliest place for a cut, as a part of the longest window.
         search: How far back from the end the quietest spot is looked for.
+        last_min: Shortest last window; when less than this would be left over, the last two share
+            what there is. A recogniser without context does badly on two seconds.
     """
 
     max_samples: int
@@ -55,6 +57,7 @@ class WindowRules:
     max_gap: int = 250
     min_fill: float = 0.5
     search: int = 250
+    last_min: int = 250
     speech: SpeechRules = field(default_factory=SpeechRules)
 
     @property
@@ -67,15 +70,43 @@ Span = tuple[int, int]
 """Samples [start, end)."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a window may be cut, in frames: best at `target`, and neither before nor after."""
+
+    earliest: int
+    target: int
+    limit: int
+
+    def is_reached_by(self, pause: Region) -> bool:
+        return pause.start <= self.limit and pause.end >= self.earliest
+
+    def score(self, pause: Region, max_frames: int) -> float:
+        worth = min(1.0, (pause.end - pause.start) / _PAUSE_WORTH_FRAMES)
+        miss = max(pause.start - self.target, self.target - pause.end, 0)
+        return worth + _FILL_WEIGHT * (1 - miss / max_frames)
+
+
+def _find_place(rules: WindowRules, start: int, end: int | None) -> _Place:
+    """Return where to cut what began at `start`: late, or in the middle of the last two windows."""
+    limit = start + rules.max_frames
+    if end is None or end - start > rules.max_frames + rules.last_min:
+        earliest = start + max(1, int(rules.min_fill * rules.max_frames))
+        return _Place(earliest=earliest, target=limit, limit=limit)
+    earliest = min(limit, max(start + 1, end - rules.max_frames))
+    return _Place(earliest=earliest, target=max(earliest, (start + end) // 2), limit=limit)
+
+
 class WindowPlanner:
     """Plans the windows of one channel while it is being heard.
 
-    Frames go in, windows come out as soon as they are certain, at the latest two frames after
-    they are full. What comes out depends on the frames alone, not on how they are grouped.
+    Frames go in, windows come out as soon as they are certain: when it is known that they are not
+    the last but one. What comes out depends on the frames alone, not on how they are grouped.
 
     A full window is cut in the pause of its second half that is best: long and late; a second more
     of pause is worth two thirds of a window. Only speech without any pause is cut inside, at the
-    quietest spot of the last eight seconds.
+    quietest spot of the last eight seconds. The last two windows before an end are cut alike, but
+    towards equal length.
 
     Attributes:
         num_speech_frames: Frames in the windows so far that are believed to be speech.
@@ -106,12 +137,13 @@ class WindowPlanner:
         """Take the next whole frames, equally many of both; return the windows they complete."""
         self._energies.extend(energies)
         for probability in probabilities:
-            # One frame more than a full window may be pending: the media can end inside it.
+            # More than a full window is pending: speech may end before it makes a good last one.
             while (
                 self._start is not None
-                and self._tracker.num_frames > self._start + self._rules.max_frames
+                and self._tracker.num_frames
+                > self._start + self._rules.max_frames + self._rules.last_min
             ):
-                self._cut(self._start)
+                self._cut(self._start, None)
             self._hear(probability)
         return self._take()
 
@@ -126,14 +158,15 @@ class WindowPlanner:
         spans = self.push(probabilities, energies)
         if self._tracker.region is not None and self._start is not None:
             self._believe(self._tracker.region)  # no time left to grow, and maybe half a word
-        while self._start is not None:
-            end = self._tracker.num_frames if self._rules.is_everything else self._padded_end()
-            length = min(self._to_samples(end), num_samples) - self._to_samples(self._start)
+        while (start := self._start) is not None:
+            is_everything = self._rules.is_everything
+            end = self._tracker.num_frames if is_everything else self._padded_end(start)
+            length = min(self._to_samples(end), num_samples) - self._to_samples(start)
             if length > self._rules.max_samples:
-                self._cut(self._start)
+                self._cut(start, end)
                 continue
             if length > 0:
-                self._emit(self._start, end)
+                self._emit(start, end)
             self._start = None
         return [(start, min(end, num_samples)) for start, end in spans + self._take()]
 
@@ -144,7 +177,7 @@ class WindowPlanner:
         if self._start is None or self._rules.is_everything or self._tracker.region is not None:
             return
         if self._tracker.num_frames - self._regions[-1].end > self._rules.max_gap:
-            self._close(self._start)
+            self._close()
 
     def _believe(self, region: Region) -> None:
         """Make `region` part of the window that is open, or open one for it."""
@@ -157,37 +190,40 @@ class WindowPlanner:
             and not self._rules.is_everything
             and region.start - self._regions[-1].end > self._rules.max_gap
         ):
-            self._close(self._start)
+            self._close()
         if self._start is None:
             self._start = max(self._floor, region.start - self._rules.pad)
         self._regions.append(region)
 
-    def _close(self, start: int) -> None:
-        """End the window that began at `start` after its last region."""
-        self._emit(start, min(self._padded_end(), start + self._rules.max_frames))
-        self._start = None
+    def _close(self) -> None:
+        """End what is open after its last region."""
+        while (start := self._start) is not None:
+            end = self._padded_end(start)
+            if end - start > self._rules.max_frames:
+                self._cut(start, end)
+            else:
+                self._emit(start, end)
+                self._start = None
 
-    def _cut(self, start: int) -> None:
-        """End the full window that began at `start` where it hurts least."""
+    def _cut(self, start: int, end: int | None) -> None:
+        """End the full window that began at `start` where it hurts least.
+
+        Args:
+            end: Where the speech or the media ends that is to be cut; None if it goes on for long.
+        """
         rules = self._rules
-        limit = start + rules.max_frames
-        earliest = start + max(1, int(rules.min_fill * rules.max_frames))
-        best_score = 0.0
-        best: Region | None = None
-        for pause in self._find_pauses(start):
-            if pause.start <= limit and pause.end >= earliest:
-                worth = min(1.0, (pause.end - pause.start) / _PAUSE_WORTH_FRAMES)
-                fill = (min(pause.end, limit) - start) / rules.max_frames
-                score = worth + _FILL_WEIGHT * fill
-                if score >= best_score:
-                    best_score, best = score, pause
+        place = _find_place(rules, start, end)
+        pauses = [p for p in self._find_pauses(start) if place.is_reached_by(p)]
+        best = max(pauses, key=lambda p: (place.score(p, rules.max_frames), p.start), default=None)
         if best is None:
-            cut = resume = self._find_quietest(max(earliest, limit - rules.search), limit)
+            last = min(place.limit, place.target + (rules.search // 2))
+            cut = resume = self._find_quietest(max(place.earliest, last - rules.search), last)
         elif rules.is_everything or best.end - best.start <= 2 * rules.pad:
-            last = min(best.end, limit)
-            cut = resume = self._find_quietest(max(best.start, earliest, last - rules.search), last)
+            last = min(best.end, place.limit)
+            first = max(best.start, place.earliest, last - rules.search)
+            cut = resume = self._find_quietest(first, last)
         else:
-            cut, resume = min(best.start + rules.pad, limit), best.end - rules.pad
+            cut, resume = min(best.start + rules.pad, place.limit), best.end - rules.pad
         later = [region for region in self._regions if region.end > cut]
         self._emit(start, cut)
         for region in later:
@@ -229,8 +265,11 @@ class WindowPlanner:
         self._floor = end
         self._regions = []
 
-    def _padded_end(self) -> int:
-        return min(self._regions[-1].end + self._rules.pad, self._tracker.num_frames)
+    def _padded_end(self, start: int) -> int:
+        """Return where what began at `start` ends; padding alone makes no window too long."""
+        speech_end = self._regions[-1].end
+        end = min(speech_end + self._rules.pad, self._tracker.num_frames)
+        return min(end, max(speech_end, start + self._rules.max_frames))
 
     def _to_samples(self, frame: int) -> int:
         return frame * self._rules.frame_samples

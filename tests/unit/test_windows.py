@@ -68,6 +68,7 @@ planning = st.fixed_dictionaries(
         "max_gap": st.integers(1, 60),
         "min_fill": st.sampled_from([0.0, 0.3, 0.5, 0.9]),
         "search": st.integers(0, 80),
+        "last_min": st.integers(0, 120),
         "is_everything": st.booleans(),
     }
 )
@@ -124,6 +125,7 @@ def test_windows_of_long_and_uneven_recordings_lose_and_double_nothing(seed: int
             pad=rng.randint(0, 12),
             max_gap=rng.randint(1, 60),
             min_fill=rng.choice([0.0, 0.3, 0.5, 0.9]),
+            last_min=rng.randint(0, 120),
             search=rng.randint(0, 80),
             is_everything=rng.random() < 0.5,
         )
@@ -150,7 +152,7 @@ def test_the_planner_never_goes_back_before_the_sample_it_calls_earliest(
         earliest = planner.earliest_sample
     total = sum(length for _, length in runs)
     assert total * FRAME - earliest <= rules.max_samples + (
-        2 + rules.pad + rules.max_gap
+        2 + rules.pad + rules.max_gap + rules.last_min
     ) * FRAME + (max((length for _, length in runs), default=0) * FRAME)
     assert all(start >= earliest for start, _ in planner.finish([], [], num_samples=total * FRAME))
 
@@ -235,3 +237,19 @@ def test_half_a_word_at_the_end_belongs_to_the_window() -> None:
     spoken = say((SURE_SPEECH, 2), (0, 0.5), (0.6, 0.1))
     [(_, end)] = plan(spoken)
     assert end == len(spoken) * FRAME
+
+
+def test_the_last_two_windows_share_what_is_little_more_than_one() -> None:
+    sentence = ((SURE_SPEECH, 4.5), (0.0, 0.5))
+
+    windows = plan(say(*sentence * 7))  # 35 s: full windows would leave a last one of 5 s
+
+    lengths = [(end - start) / SECOND for start, end in windows]
+    assert len(lengths) == 2
+    assert min(lengths) > 14
+
+
+def test_padding_alone_makes_no_second_window() -> None:
+    windows = plan(say((0.0, 2.0), (SURE_SPEECH, 28.6), (0.0, 30.0)))
+
+    assert len(windows) == 1
