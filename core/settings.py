@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     max_attempts: PositiveInt = Field(
         default=4, description="Tries of a stage or a window before the job fails."
     )
-    batch_windows: PositiveInt = Field(default=8, description="Most windows in one forward pass.")
+    batch_windows: PositiveInt = Field(default=16, description="Most windows in one forward pass.")
     batch_audio_s: PositiveInt = Field(
         default=480, description="Most padded audio in one forward pass."
     )
