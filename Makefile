@@ -30,7 +30,7 @@ test-integration: setup $(VENV)/.test ## Real database, Redis and S3 servers, st
 	$(PYTEST) -n 2 --dist loadfile tests/integration
 
 test-adapters: setup $(VENV)/.test ## Models on the CPU
-	$(PYTEST) tests/adapters
+	$(PYTEST) -n 2 --dist loadfile tests/adapters
 
 test-e2e: setup $(VENV)/.test ## Real processes, end to end
 	$(PYTEST) tests/e2e
