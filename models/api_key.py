@@ -9,7 +9,7 @@ from core.ids import new_id
 from models.base import Base
 
 LOCAL_KEY_ID = UUID("00000000-0000-7000-8000-000000000001")
-"""Owner of everything made without a key: `up --no-auth` and the embedded `transcribe`.
+"""Owner of everything made without a key, under `up --no-auth`.
 The row exists from the first migration on; its hash matches no key."""
 
 
