@@ -167,13 +167,17 @@ class LocalStorage:
             except FileNotFoundError:
                 if not tries_left:
                     raise
-        _sync_folder(target.parent)
+        with suppress(FileNotFoundError):  # the object was deleted again, and its folder with it
+            _sync_folder(target.parent)
 
     def _make_folder(self, folder: Path) -> None:
         if folder == self._root or folder.is_dir():
             return
         self._make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        # Not mkdir(exist_ok=True): that looks at the folder once more and fails if a `delete`
+        # beside us took it meanwhile. Where a file is in the way, the rename says so.
+        with suppress(FileExistsError):
+            folder.mkdir()
         _sync_folder(folder.parent)
 
     def _walk(self, folder: str, name: str) -> Iterator[ObjectInfo]:
