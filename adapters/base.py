@@ -25,6 +25,7 @@ class Window:
         language: Code to force, or None to detect it from this window alone.
         prompt: Context before the window, or None.
         temperature: Fixed sampling temperature, or None for greedy with the fallback ladder.
+        with_logprobs: Whether segments are to have `token_logprobs`.
     """
 
     key: str
@@ -34,6 +35,7 @@ class Window:
     task: TaskKind = TaskKind.TRANSCRIBE
     timestamps: Timestamps = Timestamps.SEGMENT
     temperature: float | None = None
+    with_logprobs: bool = False
 
     @property
     def duration_ms(self) -> int:

@@ -71,6 +71,7 @@ class CreateJob(BaseModel):
     reference: str | None = Field(default=None, max_length=500)
     metadata: dict[str, Any] | None = None
     stream: bool | None = None
+    logprobs: bool | None = None
     reuse: bool | None = None
     delete_after_s: int | None = Field(default=None, ge=1)
 

@@ -72,6 +72,9 @@ class TranscribeOptions(BaseModel):
     )
     on_window_failure: OnWindowFailure = OnWindowFailure.FAIL
     stream: bool = Field(default=False, description="Publish text deltas as they are decoded.")
+    logprobs: bool = Field(
+        default=False, description="Keep each token's log probability, for `json` and events."
+    )
 
     @field_validator("language", mode="before")
     @classmethod

@@ -48,12 +48,27 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLogprob:
+    """A token of the text and how likely the model found it.
+
+    Attributes:
+        utf8: Its bytes, each 0..255; a token may be a part of a character.
+        logprob: Natural log of its probability, given the tokens before it.
+    """
+
+    utf8: tuple[int, ...]
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A phrase with one time interval.
 
     Attributes:
         text: Without surrounding white space; `join_texts` puts pieces together.
         tokens: Ids of the text tokens in the checkpoint's vocabulary.
+        token_logprobs: Each token as the model wrote it, where that was asked for; see
+            `core.logprobs`.
         avg_logprob: Mean natural-log probability of the tokens, end of text included.
         no_speech_prob: 0..1, that the window holds no speech (Whisper only).
         compression_ratio: UTF-8 bytes over zlib bytes; above 2.4 the text is likely a loop.
@@ -72,6 +87,7 @@ class Segment:
     temperature: float = 0.0
     language: str | None = None
     channel: int | None = None
+    token_logprobs: tuple[TokenLogprob, ...] = ()
 
     def __post_init__(self) -> None:
         _check_interval(self.start_ms, self.end_ms)

@@ -28,6 +28,9 @@ STATS = (
 )
 """Fields of a segment that are stored together in `segments.stats`."""
 
+RARE_STATS = ("token_logprobs",)
+"""Likewise, but only where there are any: few ask for them, and they are larger than the text."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -81,5 +84,6 @@ def segment_row(job_id: UUID, index: int, segment: Segment) -> SegmentRow:
         end_ms=segment.end_ms,
         text=segment.text,
         words=data["words"] or None,
-        stats={name: data[name] for name in STATS},
+        stats={name: data[name] for name in STATS}
+        | {name: data[name] for name in RARE_STATS if data[name]},
     )

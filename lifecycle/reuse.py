@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
 from core.events import Publisher
+from core.options import TranscribeOptions
 from core.transcript import Transcript
 from lifecycle.completion import Outcome, complete_job
 from lifecycle.jobs import lock_owned_job
@@ -107,4 +108,5 @@ def complete_from_twin(
 
 
 def _relevant(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in IRRELEVANT_OPTIONS}
+    # Parsed, so that an option which a job is older than counts as its default.
+    return TranscribeOptions.parse(options).model_dump(exclude=set(IRRELEVANT_OPTIONS))

@@ -142,6 +142,7 @@ def _join(left: Segment, right: Segment, high: int) -> Segment:
         end_ms=end,
         words=_fit_words(words, left.start_ms, end),
         tokens=left.tokens + right.tokens,
+        token_logprobs=left.token_logprobs + right.token_logprobs,
     )
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import func, select
 
 from core.db import UnitOfWork
 from core.events import EventType, Publisher
+from core.logprobs import describe_logprobs, trim_logprobs
 from core.options import TranscribeOptions
 from core.transcript import (
     SAMPLE_RATE_HZ,
@@ -125,6 +126,8 @@ def describe_segment(segment: Segment) -> dict[str, Any]:
             }
             for word in segment.words
         ]
+    if segment.token_logprobs:
+        data["logprobs"] = describe_logprobs(trim_logprobs(segment.token_logprobs))
     return data
 
 

@@ -13,7 +13,8 @@ class Segment(Base):
     Attributes:
         index: Position in the transcript, from 0.
         words: `[{text, start_ms, end_ms, probability}]`, or None when no word times were asked for.
-        stats: avg_logprob, no_speech_prob, compression_ratio, temperature, tokens, language.
+        stats: avg_logprob, no_speech_prob, compression_ratio, temperature, tokens, language, and
+            token_logprobs if they were asked for.
     """
 
     __tablename__ = "segments"

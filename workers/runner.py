@@ -162,4 +162,5 @@ def _adapter_window(window: LoadedWindow, language: str | None) -> AdapterWindow
         task=options.task,
         timestamps=options.timestamps,
         temperature=options.temperature,
+        with_logprobs=options.logprobs,
     )

@@ -16,12 +16,18 @@ from core.options import Priority, TaskKind, Timestamps, TranscribeOptions
 from core.settings import Settings
 from lifecycle.submissions import Submission, check_text
 
-ALIASES = frozenset({"whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"})
+ALIASES = frozenset(
+    {
+        "whisper-1", "gpt-transcribe", "gpt-4o-transcribe", "gpt-4o-mini-transcribe",
+        "gpt-4o-mini-transcribe-2025-12-15",
+    }
+)  # fmt: skip
 """Names in OpenAI's clients that mean our default model."""
 
 RESPONSE_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 STREAM_FORMATS = ("json", "text")
 GRANULARITIES = ("word", "segment")
+INCLUDES = ("logprobs",)
 KEPT = timedelta(hours=24)
 """OpenAI's callers never see a job to delete, so it goes by itself."""
 
@@ -41,6 +47,7 @@ class AudioRequest:
     has_segments: bool = True
     has_words: bool = False
     is_stream: bool = False
+    has_logprobs: bool = False
 
 
 def parse_audio_request(
@@ -56,7 +63,7 @@ def parse_audio_request(
     is_stream = _read_stream(values)
     response_format = _read_format(values, is_stream=is_stream)
     granularities = _read_granularities(lists, response_format)
-    _refuse_include(lists)
+    has_logprobs = _read_include(lists, response_format)
     _check_chunking(values.get("chunking_strategy"), vad)
     has_words = "word" in granularities
     options = TranscribeOptions.parse(
@@ -66,7 +73,10 @@ def parse_audio_request(
             "prompt": _read_prompt(values, lists),
             "temperature": _read_temperature(values),
             "timestamps": Timestamps.WORD if has_words else Timestamps.SEGMENT,
-            "stream": is_stream,
+            # Text that is told while it is being decoded has no log probabilities yet; whole
+            # segments have.
+            "stream": is_stream and not has_logprobs,
+            "logprobs": has_logprobs,
         }
     )
     model = values.get("model")
@@ -81,6 +91,7 @@ def parse_audio_request(
         has_segments="segment" in granularities,
         has_words=has_words,
         is_stream=is_stream,
+        has_logprobs=has_logprobs,
     )
 
 
@@ -121,8 +132,9 @@ def _read_stream(values: Mapping[str, str]) -> bool:
 def _read_format(values: Mapping[str, str], *, is_stream: bool) -> str:
     name = values.get("response_format", "json")
     if name not in RESPONSE_FORMATS:
+        why = "; speakers are not told apart here" if name == "diarized_json" else ""
         raise InvalidOption(
-            f"response_format: {name[:64]!r} is not one of {', '.join(RESPONSE_FORMATS)}",
+            f"response_format: {name[:64]!r} is not one of {', '.join(RESPONSE_FORMATS)}{why}",
             param="response_format",
         )
     if is_stream and name not in STREAM_FORMATS:
@@ -143,14 +155,16 @@ def _read_granularities(lists: Mapping[str, list[str]], response_format: str) ->
     return given or {"segment"}
 
 
-def _refuse_include(lists: Mapping[str, list[str]]) -> None:
-    for value in lists.get("include", []):
-        reason = (
-            "log probabilities of single tokens are not kept; verbose_json has avg_logprob"
-            if value == "logprobs"
-            else "there is no such part"
-        )
-        raise InvalidOption(f"include[]: {value[:64]!r}: {reason}", param="include[]")
+def _read_include(lists: Mapping[str, list[str]], response_format: str) -> bool:
+    """Return whether log probabilities are asked for: all that can be included."""
+    param = "include[]"
+    given = lists.get("include", [])
+    for value in given:
+        if value not in INCLUDES:
+            raise InvalidOption(f"{param}: each one of {', '.join(INCLUDES)}", param=param)
+    if given and response_format != "json":
+        raise InvalidOption(f"{param}: logprobs need response_format=json", param=param)
+    return bool(given)
 
 
 def _check_chunking(text: str | None, members: dict[str, str]) -> None:

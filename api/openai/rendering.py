@@ -11,7 +11,8 @@ from api.openai.fields import AudioRequest
 from core.formats import FORMATS
 from core.formats.verbose_json import verbose_document
 from core.languages import LANGUAGES
-from core.transcript import Transcript, join_texts
+from core.logprobs import describe_logprobs, join_logprobs
+from core.transcript import Transcript, join_texts, joint
 
 log = structlog.get_logger(__name__)
 
@@ -21,7 +22,10 @@ UNKNOWN_LANGUAGE = "unknown"
 def render_answer(transcript: Transcript, request: AudioRequest) -> Response:
     """Return the body in the `response_format` asked for."""
     if request.response_format == "json":
-        return JSONResponse({"text": transcript.text, "usage": usage(transcript)})
+        document: dict[str, Any] = {"text": transcript.text}
+        if request.has_logprobs:
+            document["logprobs"] = _logprobs(transcript)
+        return JSONResponse(document | {"usage": usage(transcript)})
     if request.response_format == "verbose_json":
         document = verbose_document(
             transcript, segments=request.has_segments, words=request.has_words
@@ -44,22 +48,26 @@ class DeltaWriter:
     """Turns a job's events into deltas whose concatenation is the final text.
 
     A worker may publish deltas as it decodes, segments when they are final, or both; whatever the
-    deltas have not covered yet is sent when a segment or the end tells it.
+    deltas have not covered yet is sent when a segment or the end tells it. With log probabilities
+    each delta is a segment, and its tokens' bytes join to it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_logprobs: bool = False) -> None:
+        self._has_logprobs = has_logprobs
         self._sent = ""
         self._known = ""
         self._num_segments = 0
+        self._num_tokens = 0
 
     def on_delta(self, text: str) -> list[dict[str, Any]]:
         """Pass on a delta of the job."""
-        return self._advance(self._sent + text)
+        return self._advance(self._sent + text, [])
 
     def on_segment(self, data: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the missing delta and the segment."""
+        seam = joint(self._known, data["text"])
         self._known = join_texts((self._known, data["text"]))
-        events = self._advance(self._known)
+        events = self._advance(self._known, _with_seam(data.get("logprobs", []), seam))
         events.append(
             {
                 "type": "transcript.text.segment",
@@ -75,21 +83,41 @@ class DeltaWriter:
 
     def on_end(self, transcript: Transcript) -> list[dict[str, Any]]:
         """Return what is missing and the one `done`."""
-        events = self._advance(transcript.text)
+        logprobs = _logprobs(transcript) if self._has_logprobs else []
+        events = self._advance(transcript.text, logprobs[self._num_tokens :])
         if self._sent != transcript.text:
             log.warning("stream.diverged", sent=len(self._sent), final=len(transcript.text))
-        done = {
+        done: dict[str, Any] = {
             "type": "transcript.text.done",
             "text": transcript.text,
             "usage": usage(transcript),
         }
+        if self._has_logprobs:
+            done["logprobs"] = logprobs
         return [*events, done]
 
-    def _advance(self, text: str) -> list[dict[str, Any]]:
+    def _advance(self, text: str, logprobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if not text.startswith(self._sent) or text == self._sent:
             return []
         delta, self._sent = text[len(self._sent) :], text
-        return [{"type": "transcript.text.delta", "delta": delta}]
+        event: dict[str, Any] = {"type": "transcript.text.delta", "delta": delta}
+        if self._has_logprobs:
+            event["logprobs"] = logprobs
+            self._num_tokens += len(logprobs)
+        return [event]
+
+
+def _logprobs(transcript: Transcript) -> list[dict[str, Any]]:
+    return describe_logprobs(join_logprobs(transcript.segments))
+
+
+def _with_seam(logprobs: list[dict[str, Any]], seam: str) -> list[dict[str, Any]]:
+    """Return a segment's tokens with what stands between it and the text before."""
+    if not logprobs or not seam:
+        return logprobs
+    first = logprobs[0]
+    led = {"token": seam + first["token"], "bytes": [*seam.encode(), *first["bytes"]]}
+    return [first | led, *logprobs[1:]]
 
 
 def dump(event: dict[str, Any]) -> str:

@@ -17,7 +17,13 @@ from api import problems
 from api.context import ApiContext
 from api.deps import Caller, Context, Submitter, now
 from api.job_events import follow
-from api.openai.fields import GRANULARITIES, RESPONSE_FORMATS, AudioRequest, parse_audio_request
+from api.openai.fields import (
+    GRANULARITIES,
+    INCLUDES,
+    RESPONSE_FORMATS,
+    AudioRequest,
+    parse_audio_request,
+)
 from api.openai.rendering import DeltaWriter, dump, render_answer
 from api.openai.waiting import Outcome, get_result, give_up, wait
 from api.sse import HEARTBEAT, EventStream, frame
@@ -53,6 +59,7 @@ _TRANSCRIPTION_FIELDS: dict[str, Any] = _TRANSLATION_FIELDS | {
         "type": "array",
         "items": {"type": "string", "enum": list(GRANULARITIES)},
     },
+    "include[]": {"type": "array", "items": {"type": "string", "enum": list(INCLUDES)}},
     "stream": {"type": "boolean"},
     "chunking_strategy": {"type": "string", "enum": ["auto"]},
     "keywords[]": {"type": "array", "items": {"type": "string"}},
@@ -104,20 +111,22 @@ async def _serve(request: Request, context: ApiContext, caller: Caller, task: Ta
     job_id = (await in_thread(context.upload_threads, accept)).id
     outcome = await wait(context, request, job_id, until_end=not wanted.is_stream)
     if outcome is Outcome.STARTED:
-        return EventStream(_frames(context, caller.key_id, job_id))
+        return EventStream(_frames(context, caller.key_id, job_id, wanted))
     if outcome is not Outcome.ENDED:
         await give_up(context, caller.key_id, job_id)
         raise ServiceUnavailable("The service is too busy to answer in time; try again later.")
     result = partial(get_result, context, caller.key_id, job_id)
     transcript = await anyio.to_thread.run_sync(result)
     if wanted.is_stream:
-        return EventStream(_frames(context, caller.key_id, job_id))
+        return EventStream(_frames(context, caller.key_id, job_id, wanted))
     return render_answer(transcript, wanted)
 
 
-async def _frames(context: ApiContext, key_id: UUID, job_id: UUID) -> AsyncGenerator[bytes]:
+async def _frames(
+    context: ApiContext, key_id: UUID, job_id: UUID, wanted: AudioRequest
+) -> AsyncGenerator[bytes]:
     """Yield OpenAI's events for the job's; leaving early, for whatever reason, cancels the job."""
-    writer = DeltaWriter()
+    writer = DeltaWriter(has_logprobs=wanted.has_logprobs)
     has_ended = False
     try:
         with anyio.move_on_after(context.settings.sync_total_s):

@@ -8,6 +8,7 @@ from typing import Any
 
 from core.formats.base import Format
 from core.formats.times import to_seconds
+from core.logprobs import describe_logprobs, trim_logprobs
 from core.transcript import Segment, Transcript, Word
 
 
@@ -38,6 +39,8 @@ def _segment(index: int, segment: Segment) -> dict[str, Any]:
         data["language"] = segment.language
     if segment.words:
         data["words"] = [_word(word) for word in segment.words]
+    if segment.token_logprobs:
+        data["logprobs"] = describe_logprobs(trim_logprobs(segment.token_logprobs))
     return data
 
 

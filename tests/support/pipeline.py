@@ -14,7 +14,7 @@ import soundfile
 from adapters.base import Adapter, AdapterSpec, Window
 from core.errors import UnknownModel
 from core.events import JobEvent
-from core.transcript import Hypothesis, Segment
+from core.transcript import Hypothesis, Segment, TokenLogprob
 from workers.catalog import Description
 from workers.context import WorkerContext
 from workers.engine import Engine
@@ -29,6 +29,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def text_of(samples: np.ndarray) -> str:
     """Return what the checksum adapter hears in `samples`."""
     return f"{zlib.crc32(samples.tobytes()):08x}"
+
+
+def _spell(text: str) -> tuple[TokenLogprob, ...]:
+    """Return one token a character, and a space before them as real ones have."""
+    return tuple(TokenLogprob(utf8=(ord(char),), logprob=-0.5) for char in f" {text}")
 
 
 @dataclass
@@ -52,7 +57,14 @@ class ChecksumAdapter:
         self.before(windows)
         return [
             Hypothesis(
-                segments=(Segment(text=text_of(w.samples), start_ms=0, end_ms=w.duration_ms),),
+                segments=(
+                    Segment(
+                        text=text_of(w.samples),
+                        start_ms=0,
+                        end_ms=w.duration_ms,
+                        token_logprobs=_spell(text_of(w.samples)) if w.with_logprobs else (),
+                    ),
+                ),
                 language=w.language or "en",
             )
             for w in windows

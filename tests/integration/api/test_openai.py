@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from uuid import UUID
 
 import httpx
@@ -11,7 +12,7 @@ from openai import OpenAI
 
 from api.context import ApiContext
 from core.db import read_session
-from core.transcript import Segment, Word
+from core.transcript import Segment, TokenLogprob, Word
 from models import Job, JobStatus
 from tests.integration.api.conftest import MEDIA, SPEECH
 from tests.integration.api.fakes import HELLO, FakeWorker
@@ -174,7 +175,9 @@ REFUSED = [
     ({"timestamp_granularities": ["words"], "response_format": "verbose_json"},
      "timestamp_granularities[]"),
     ({"timestamp_granularities": ["word"]}, "timestamp_granularities[]"),
-    ({"include": ["logprobs"]}, "include[]"),
+    ({"include": ["logprobs"], "response_format": "verbose_json"}, "include[]"),
+    ({"include": ["logprobs"], "response_format": "text"}, "include[]"),
+    ({"include": ["usage"]}, "include[]"),
     ({"chunking_strategy": {"type": "server_vad", "threshold": 0.9}},
      "chunking_strategy[threshold]"),
     ({"chunking_strategy": {"type": "magic"}}, "chunking_strategy[type]"),
@@ -250,6 +253,47 @@ def test_a_failed_job_is_an_error_of_its_own_code(sdk: OpenAI, worker: FakeWorke
     worker.failure = ("worker_lost", "Again and again.")
     with pytest.raises(openai.InternalServerError):
         sdk.audio.transcriptions.create(model="whisper-1", file=file())
+
+
+def spelt(*tokens: tuple[str, float]) -> tuple[TokenLogprob, ...]:
+    return tuple(TokenLogprob(utf8=tuple(text.encode()), logprob=p) for text, p in tokens)
+
+
+TOKENS = (
+    replace(HELLO[0], token_logprobs=spelt((" Hello", -0.1), (" there", -0.2), (".", -0.3))),
+    replace(HELLO[1], token_logprobs=spelt((" How", -0.4), (" are", -0.5), (" you?", -0.6))),
+)
+
+
+def test_logprobs_are_those_of_the_texts_tokens(
+    sdk: OpenAI, worker: FakeWorker, sqlite_context: ApiContext
+):
+    worker.segments = TOKENS
+    answer = sdk.audio.transcriptions.create(
+        model="gpt-4o-transcribe", file=file(), include=["logprobs"]
+    )
+    assert [(each.token, each.logprob) for each in answer.logprobs] == [
+        ("Hello", -0.1), (" there", -0.2), (".", -0.3), (" How", -0.4), (" are", -0.5),
+        (" you?", -0.6),
+    ]  # fmt: skip
+    assert b"".join(bytes(map(int, each.bytes)) for each in answer.logprobs).decode() == answer.text
+    assert job_of(sqlite_context, worker.job_ids[0]).options["logprobs"] is True
+    silent = sdk.audio.transcriptions.create(model="gpt-4o-transcribe", file=file())
+    assert silent.logprobs is None
+
+
+def test_a_streams_deltas_bring_the_logprobs_of_their_own_tokens(sdk: OpenAI, worker: FakeWorker):
+    worker.segments = TOKENS
+    *events, done = sdk.audio.transcriptions.create(
+        model="gpt-4o-transcribe", file=file(), include=["logprobs"], stream=True
+    )
+    deltas = [event for event in events if event.type == "transcript.text.delta"]
+    assert [event.delta for event in deltas] == ["Hello there.", " How are you?"]
+    for event in deltas:
+        assert "".join(each.token for each in event.logprobs) == event.delta
+    told = [each.model_dump() for event in deltas for each in event.logprobs]
+    assert [each.model_dump() for each in done.logprobs] == told
+    assert [each.logprob for each in done.logprobs] == [-0.1, -0.2, -0.3, -0.4, -0.5, -0.6]
 
 
 def test_silence_is_an_empty_text(sdk: OpenAI, worker: FakeWorker):

@@ -49,7 +49,14 @@ def test_the_same_again_is_copied_and_nothing_is_recognised(
 
 
 @pytest.mark.parametrize(
-    "change", [{"language": "de"}, {"prompt": "Marvin"}, {"timestamps": "word"}, {"vad": True}]
+    "change",
+    [
+        {"language": "de"},
+        {"prompt": "Marvin"},
+        {"timestamps": "word"},
+        {"vad": True},
+        {"logprobs": True},
+    ],
 )
 def test_other_options_are_another_transcript(pipeline, submit, job_of, first, change):
     again = submit(media=AUDIO, **change)
@@ -59,6 +66,15 @@ def test_other_options_are_another_transcript(pipeline, submit, job_of, first, c
 
 def test_whether_text_is_streamed_makes_no_other_transcript(pipeline, submit, job_of, first):
     again = submit(media=AUDIO, stream=True)
+    pipeline.run()
+    assert job_of(again).reused_from == first
+
+
+def test_an_option_that_a_job_is_older_than_counts_as_its_default(pipeline, submit, job_of, first):
+    with unit_of_work(pipeline.context.sessions) as uow:
+        job = get_job(uow.session, None, first)
+        job.options = {name: job.options[name] for name in ("language", "vad", "timestamps")}
+    again = submit(media=AUDIO)
     pipeline.run()
     assert job_of(again).reused_from == first
 
