@@ -1,6 +1,8 @@
 """What the HTTP process works with, built once and handed to every request."""
 
+from collections import Counter
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from anyio import CapacityLimiter
 from sqlalchemy.orm import Session, sessionmaker
@@ -25,6 +27,7 @@ class ApiContext:
         hub: The one Redis subscription of this process.
         upload_threads: Bounds blocking work of uploads, so that slow storage cannot take the
             threads that answer everybody else.
+        waiting: How many requests of this process wait for a job's end; see `api.openai.waiting`.
         limiter: Counts requests of keys that have a limit.
     """
 
@@ -36,6 +39,7 @@ class ApiContext:
     hub: EventHub
     metrics: Metrics
     limiter: RequestLimiter = field(default_factory=NoLimiter)
+    waiting: Counter[UUID] = field(default_factory=Counter)
     upload_threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(UPLOAD_THREADS))
 
     @property

@@ -1,7 +1,7 @@
 """What routes ask for: a transaction, the services, and who is calling."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
@@ -26,11 +26,16 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who calls; owns what it submits and sees nothing else, whatever its scopes."""
+    """Who calls; owns what it submits and sees nothing else, whatever its scopes.
+
+    Attributes:
+        secret: The API key itself; "" where keys are off.
+    """
 
     key_id: UUID
     scopes: frozenset[str]
     limits: Limits
+    secret: str = field(default="", repr=False)
 
     def require(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the key has `scope` (or is an administrator's)."""
@@ -72,7 +77,7 @@ def identify(context: ApiContext, connection: HTTPConnection) -> Caller:
         with unit_of_work(context.sessions) as uow:
             note_use(uow, row.id, now=now())
     limits = Limits.of(context.settings, row.limits)
-    return Caller(key_id=row.id, scopes=frozenset(row.scopes), limits=limits)
+    return Caller(key_id=row.id, scopes=frozenset(row.scopes), limits=limits, secret=secret)
 
 
 def _refuse_strangers(connection: HTTPConnection) -> None:

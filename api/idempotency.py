@@ -41,16 +41,26 @@ def parse_once(
     """
     if key is None:
         return None
-    if not key.strip() or len(key) > MAX_CHARS or not key.isprintable():
-        raise InvalidOption(
-            f"{HEADER}: 1 to {MAX_CHARS} printable characters", param=HEADER.lower()
-        )
+    check_key(key)
     operation = f"{request.method} {request.scope['route'].path}"
     return Once(
         key_id=caller.key_id,
         idempotency_key=key,
         fingerprint=fingerprint_of(operation, content),
+        caller_secret=caller.secret,
     )
+
+
+def check_key(key: str | None) -> None:
+    """Refuse an unusable key; `parse_once` does too, but only when all of the body is there.
+
+    Raises:
+        InvalidOption: The key is empty or has characters that no header should have.
+    """
+    if key is not None and (not key.strip() or len(key) > MAX_CHARS or not key.isprintable()):
+        raise InvalidOption(
+            f"{HEADER}: 1 to {MAX_CHARS} printable characters", param=HEADER.lower()
+        )
 
 
 def create_once(

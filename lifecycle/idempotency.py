@@ -1,9 +1,14 @@
-"""One creation a key and `Idempotency-Key`, however often and however parallel it is asked for."""
+"""One creation a key and `Idempotency-Key`, however often and however parallel it is asked for.
+
+An answer may hold what is shown but once (an API key, a webhook's secret, the URLs of an upload),
+so it is kept sealed with what only the caller has: the API key and the `Idempotency-Key`, of both
+of which the database knows hashes alone.
+"""
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
 from core.errors import IdempotencyMismatch
+from core.sealing import seal, unseal
 from lifecycle.conflict import insert_or_ignore
 from models.idempotency import IdempotentAnswer
 
@@ -26,22 +32,36 @@ class Once:
     """A request that must create no more than once.
 
     Attributes:
+        idempotency_key: As sent.
         fingerprint: See `fingerprint_of`.
+        caller_secret: The caller's API key; "" where keys are off.
     """
 
     key_id: UUID
     idempotency_key: str
     fingerprint: str
+    caller_secret: str = field(default="", repr=False)
+
+    @property
+    def stored_key(self) -> str:
+        """What the row is found by."""
+        return hashlib.sha256(self.idempotency_key.encode("utf-8", "surrogatepass")).hexdigest()
+
+    @property
+    def seal_secret(self) -> str:
+        """What the answer is sealed with."""
+        return f"{self.caller_secret}\n{self.idempotency_key}"
 
 
 class AlreadyAnswered(Exception):
     """The request was carried out before; nothing of this repetition may be kept."""
 
-    def __init__(self, *, status: int, body: bytes, location: str | None) -> None:
+    def __init__(self, *, status: int, body: bytes, location: str | None, subject_id: UUID) -> None:
         super().__init__("answered before")
         self.status = status
         self.body = body
         self.location = location
+        self.subject_id = subject_id
 
 
 def fingerprint_of(operation: str, content: Mapping[str, Any]) -> str:
@@ -71,7 +91,7 @@ def claim_once(uow: UnitOfWork, once: Once | None, *, now: datetime) -> None:
         IdempotentAnswer,
         {
             "key_id": once.key_id,
-            "idempotency_key": once.idempotency_key,
+            "idempotency_key": once.stored_key,
             "fingerprint": once.fingerprint,
             "status": 0,
             "body": b"",
@@ -81,13 +101,20 @@ def claim_once(uow: UnitOfWork, once: Once | None, *, now: datetime) -> None:
     if reserved:
         return
     earlier = uow.session.get_one(
-        IdempotentAnswer, (once.key_id, once.idempotency_key), populate_existing=True
+        IdempotentAnswer, (once.key_id, once.stored_key), populate_existing=True
     )
     if earlier.fingerprint != once.fingerprint:
         raise IdempotencyMismatch(
             f"Idempotency-Key {once.idempotency_key[:64]!r} was used with another request."
         )
-    raise AlreadyAnswered(status=earlier.status, body=earlier.body, location=earlier.location)
+    if earlier.subject_id is None:
+        raise ValueError("an answer is stored in the transaction that reserves its key")
+    raise AlreadyAnswered(
+        status=earlier.status,
+        body=unseal(earlier.body, secret=once.seal_secret),
+        location=earlier.location,
+        subject_id=earlier.subject_id,
+    )
 
 
 def keep_answer(
@@ -106,9 +133,14 @@ def keep_answer(
         update(IdempotentAnswer)
         .where(
             IdempotentAnswer.key_id == once.key_id,
-            IdempotentAnswer.idempotency_key == once.idempotency_key,
+            IdempotentAnswer.idempotency_key == once.stored_key,
         )
-        .values(status=status, body=body, location=location, subject_id=subject_id)
+        .values(
+            status=status,
+            body=seal(body, secret=once.seal_secret),
+            location=location,
+            subject_id=subject_id,
+        )
         .execution_options(synchronize_session=False)
     )
 

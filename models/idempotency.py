@@ -14,10 +14,10 @@ class IdempotentAnswer(Base):
     and of many requests at once the unique primary key lets one create.
 
     Attributes:
-        idempotency_key: As the caller sent it in `Idempotency-Key`.
+        idempotency_key: Hex SHA-256 of what the caller sent in `Idempotency-Key`.
         fingerprint: Hex SHA-256 of what was asked, by meaning: a form's boundary does not count.
         subject_id: What was created; the row goes when it is deleted.
-        body: The JSON that was answered.
+        body: The JSON that was answered, sealed; see `lifecycle.idempotency`.
         location: The `Location` header that was answered.
     """
 

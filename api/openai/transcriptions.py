@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from api import problems
 from api.context import ApiContext
 from api.deps import Caller, Context, Submitter, now
+from api.idempotency import REPLAYED_HEADER, IdempotencyKey, check_key, parse_once
 from api.job_events import follow
 from api.openai.fields import (
     GRANULARITIES,
@@ -25,13 +26,14 @@ from api.openai.fields import (
     parse_audio_request,
 )
 from api.openai.rendering import DeltaWriter, dump, render_answer
-from api.openai.waiting import Outcome, get_result, give_up, wait
+from api.openai.waiting import Outcome, counted, get_result, give_up, take_up, wait
 from api.sse import HEARTBEAT, EventStream, frame
 from api.submissions import accept_upload
 from api.uploads import Fields, in_thread, receive_form
 from core.errors import ScriptoriumError, ServiceUnavailable
 from core.events import EventType
 from core.options import TaskKind
+from lifecycle.idempotency import AlreadyAnswered
 
 router = APIRouter(prefix="/v1/audio", tags=["OpenAI-compatible"])
 
@@ -85,9 +87,14 @@ def _body(fields: dict[str, Any]) -> dict[str, Any]:
     responses=_ANSWERS,
     openapi_extra=_body(_TRANSCRIPTION_FIELDS),
 )
-async def create_transcription(request: Request, context: Context, caller: Submitter) -> Response:
+async def create_transcription(
+    request: Request,
+    context: Context,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
     """Transcribe a file and answer when it is done, or as it goes with `stream=true`."""
-    return await _serve(request, context, caller, TaskKind.TRANSCRIBE)
+    return await _serve(request, context, caller, TaskKind.TRANSCRIBE, idempotency_key)
 
 
 @router.post(
@@ -96,29 +103,64 @@ async def create_transcription(request: Request, context: Context, caller: Submi
     responses=_ANSWERS,
     openapi_extra=_body(_TRANSLATION_FIELDS),
 )
-async def create_translation(request: Request, context: Context, caller: Submitter) -> Response:
+async def create_translation(
+    request: Request,
+    context: Context,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
     """Translate a file into English."""
-    return await _serve(request, context, caller, TaskKind.TRANSLATE)
+    return await _serve(request, context, caller, TaskKind.TRANSLATE, idempotency_key)
 
 
-async def _serve(request: Request, context: ApiContext, caller: Caller, task: TaskKind) -> Response:
+async def _serve(
+    request: Request, context: ApiContext, caller: Caller, task: TaskKind, key: str | None
+) -> Response:
+    check_key(key)
+
     def parse(fields: Fields) -> AudioRequest:
         return parse_audio_request(context.settings, task, fields)
 
     fields, upload = await receive_form(request, context, check=parse)
     wanted = parse(fields)
-    accept = partial(accept_upload, context, caller.key_id, upload, wanted.submission, now=now())
-    job_id = (await in_thread(context.upload_threads, accept)).id
-    outcome = await wait(context, request, job_id, until_end=not wanted.is_stream)
+    once = parse_once(request, caller, key, {"fields": sorted(fields), "sha256": upload.sha256})
+    submission = wanted.submission
+    accept = partial(
+        accept_upload, context, caller.key_id, upload, submission, now=now(), once=once
+    )
+    after = 0
+    headers: dict[str, str] = {}
+    try:
+        job_id = (await in_thread(context.upload_threads, accept)).id
+    except AlreadyAnswered as earlier:
+        job_id = earlier.subject_id
+        headers = {REPLAYED_HEADER: "true"}
+        after = await anyio.to_thread.run_sync(partial(take_up, context, caller.key_id, job_id))
+    response = await _answer(request, context, caller.key_id, job_id, wanted, after=after)
+    response.headers.update(headers)
+    return response
+
+
+async def _answer(
+    request: Request,
+    context: ApiContext,
+    key_id: UUID,
+    job_id: UUID,
+    wanted: AudioRequest,
+    *,
+    after: int,
+) -> Response:
+    """Wait for the job and answer with what it says; see `waiting.wait` for `after`."""
+    outcome = await wait(context, request, job_id, until_end=not wanted.is_stream, after=after)
     if outcome is Outcome.STARTED:
-        return EventStream(_frames(context, caller.key_id, job_id, wanted))
+        return EventStream(_frames(context, key_id, job_id, wanted))
     if outcome is not Outcome.ENDED:
-        await give_up(context, caller.key_id, job_id)
+        await give_up(context, key_id, job_id)
         raise ServiceUnavailable("The service is too busy to answer in time; try again later.")
-    result = partial(get_result, context, caller.key_id, job_id)
+    result = partial(get_result, context, key_id, job_id)
     transcript = await anyio.to_thread.run_sync(result)
     if wanted.is_stream:
-        return EventStream(_frames(context, caller.key_id, job_id, wanted))
+        return EventStream(_frames(context, key_id, job_id, wanted))
     return render_answer(transcript, wanted)
 
 
@@ -129,7 +171,7 @@ async def _frames(
     writer = DeltaWriter(has_logprobs=wanted.has_logprobs)
     has_ended = False
     try:
-        with anyio.move_on_after(context.settings.sync_total_s):
+        with counted(context, job_id), anyio.move_on_after(context.settings.sync_total_s):
             async with aclosing(follow(context, job_id)) as events:
                 async for event in events:
                     if event is None:

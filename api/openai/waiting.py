@@ -1,8 +1,10 @@
 """Waiting for a job on behalf of a caller who holds the line."""
 
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from enum import Enum, auto
 from functools import partial
+from http import HTTPStatus
 from uuid import UUID
 
 import anyio
@@ -13,14 +15,14 @@ from api.context import ApiContext
 from api.deps import now
 from api.hub import LiveEvent
 from api.job_events import follow
-from api.problems import JobFailed
+from api.problems import JobFailed, describe
 from core.db import read_session, unit_of_work
-from core.errors import Conflict, JobNotFound, ScriptoriumError
+from core.errors import Conflict, InvalidTransition, JobNotFound, ScriptoriumError
 from core.events import EventType
 from core.transcript import Transcript
-from lifecycle.jobs import cancel_job, get_job
+from lifecycle.jobs import cancel_job, get_job, retry_job
 from lifecycle.transcripts import load_transcript
-from models import JobStatus
+from models import Job, JobStatus
 
 log = structlog.get_logger(__name__)
 
@@ -37,8 +39,26 @@ class Outcome(Enum):
     LEFT = auto()
 
 
-async def wait(context: ApiContext, request: Request, job_id: UUID, *, until_end: bool) -> Outcome:
-    """Follow the job's events until it has started or ended, the time is up, or the caller left."""
+@contextmanager
+def counted(context: ApiContext, job_id: UUID) -> Iterator[None]:
+    """Let `give_up` know that somebody waits for the job."""
+    context.waiting[job_id] += 1
+    try:
+        yield
+    finally:
+        context.waiting[job_id] -= 1
+        if not context.waiting[job_id]:
+            del context.waiting[job_id]
+
+
+async def wait(
+    context: ApiContext, request: Request, job_id: UUID, *, until_end: bool, after: int = 0
+) -> Outcome:
+    """Follow the job's events until it has started or ended, the time is up, or the caller left.
+
+    Args:
+        after: Number of the last event that does not count: it is of an earlier run of the job.
+    """
     outcome = Outcome.LEFT
     async with anyio.create_task_group() as tasks:
 
@@ -48,7 +68,8 @@ async def wait(context: ApiContext, request: Request, job_id: UUID, *, until_end
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
-        outcome = await _follow(context, job_id, until_end=until_end)
+        with counted(context, job_id):
+            outcome = await _follow(context, job_id, until_end=until_end, after=after)
         tasks.cancel_scope.cancel()
     return outcome
 
@@ -78,9 +99,45 @@ def get_result(context: ApiContext, key_id: UUID, job_id: UUID) -> Transcript:
 
 
 async def give_up(context: ApiContext, key_id: UUID, job_id: UUID) -> None:
-    """Cancel a job that nobody waits for any more; nothing happens if it has ended."""
+    """Cancel a job unless it has ended, or somebody else waits for it under the same key."""
+    if context.waiting[job_id]:
+        return
     with anyio.CancelScope(shield=True):
         await anyio.to_thread.run_sync(partial(_cancel, context, key_id, job_id))
+
+
+def take_up(context: ApiContext, key_id: UUID, job_id: UUID) -> int:
+    """Prepare for waiting for the job of an earlier request; blocks.
+
+    What that request did not get an answer from goes on: a job that was cancelled because its
+    caller left or lost patience, and one that failed through no fault of the request.
+
+    Returns:
+        Number of the last event that does not count.
+
+    Raises:
+        Conflict: The job was deleted meanwhile.
+    """
+    try:
+        with unit_of_work(context.sessions) as uow:
+            job = get_job(uow.session, key_id, job_id)
+            if not _is_unanswered(job):
+                return 0
+            last_seq = job.last_seq
+            retry_job(uow, context.queue, context.publisher, job, now=now())
+    except InvalidTransition:  # another repetition was faster
+        return 0
+    except JobNotFound as exc:
+        raise Conflict("The job was deleted before it ended.") from exc
+    log.info("job.taken_up", job_id=str(job_id))
+    return last_seq
+
+
+def _is_unanswered(job: Job) -> bool:
+    if job.status == JobStatus.FAILED:
+        failure = JobFailed(job.error_code or ScriptoriumError.code, "")
+        return describe(failure).status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return job.status == JobStatus.CANCELLED
 
 
 def _cancel(context: ApiContext, key_id: UUID, job_id: UUID) -> None:
@@ -93,11 +150,11 @@ def _cancel(context: ApiContext, key_id: UUID, job_id: UUID) -> None:
     log.info("job.abandoned", job_id=str(job_id))
 
 
-async def _follow(context: ApiContext, job_id: UUID, *, until_end: bool) -> Outcome:
+async def _follow(context: ApiContext, job_id: UUID, *, until_end: bool, after: int) -> Outcome:
     began = anyio.current_time()
     is_waiting = True
     with anyio.move_on_after(context.settings.sync_start_s) as scope:
-        async with aclosing(follow(context, job_id)) as events:
+        async with aclosing(follow(context, job_id, after=after)) as events:
             async for event in events:
                 if event is None or not is_waiting or not has_started(event):
                     continue

@@ -10,7 +10,7 @@ from sqlalchemy.orm import joinedload
 
 from api.cursors import as_utc, decode_cursor, encode_cursor, parse_id
 from api.deps import Context, JobId, Reader, Reading, Submitter, Uow, now
-from api.idempotency import IdempotencyKey, parse_once
+from api.idempotency import IdempotencyKey, check_key, parse_once
 from api.openapi import job_body
 from api.schemas import JobList
 from api.submissions import accept_source, accept_upload, read_json_object
@@ -44,6 +44,7 @@ async def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Accept a recording: a form with a `file`, or JSON that says where it is."""
+    check_key(idempotency_key)
     key_id = caller.key_id
     once_for = partial(parse_once, request, caller, idempotency_key)
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import select
 
 from core.db import read_session
-from models import Job
+from models import IdempotentAnswer, Job
 from tests.integration.api.conftest import SPEECH, client_of, make_key
 
 AUDIO = SPEECH.read_bytes()
@@ -98,6 +98,31 @@ def test_an_unusable_key_is_refused_by_name(sqlite_client, key):
     answer = post(sqlite_client, key)
     assert answer.status_code in {400, 422}
     assert "idempotency-key" in answer.text.lower()
+
+
+def test_answers_that_hold_secrets_are_repeated_and_unreadable_in_the_database(context):
+    posts = {
+        "/v1/webhooks": {"url": "https://example.com/hook"},
+        "/v1/keys": {"name": "new", "scopes": ["read"]},
+        "/v1/uploads": {"filename": "a.wav", "size_bytes": 10},
+    }
+    with client_of(context, make_key(context, "admin")) as client:
+        for number, (route, body) in enumerate(posts.items()):
+            headers = {"Idempotency-Key": f"key-{number}"}
+            first = client.post(route, json=body, headers=headers)
+            second = client.post(route, json=body, headers=headers)
+            assert first.status_code == 201, first.text
+            assert (second.json(), second.headers["location"]) == (
+                first.json(), first.headers["location"],
+            )  # fmt: skip
+            assert second.headers["idempotent-replayed"] == "true"
+    with read_session(context.sessions) as session:
+        rows = session.scalars(select(IdempotentAnswer)).all()
+    assert len(rows) == len(posts)
+    for row in rows:
+        for text in (b"whsec_", b"sk-", b"token=", b"example.com", b"{"):
+            assert text not in row.body
+        assert "key-" not in row.idempotency_key
 
 
 def test_every_creating_route_honours_it(sqlite_client):
