@@ -7,28 +7,36 @@
 * `DeltaTranscriber`: adapters that give text while they decode a window.
 """
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from adapters.base import Adapter
-from adapters.streaming.base import DeltaSink, DeltaTranscriber
+from adapters.streaming.base import (
+    DeltaSink,
+    DeltaTranscriber,
+    StreamCounters,
+    StreamingEngine,
+    StreamingSession,
+    StreamUpdate,
+)
 from adapters.streaming.chunks import split_audio_chunks
 from adapters.streaming.config import ChunkedStreamingConfig
 from adapters.streaming.state import StreamingASRState
-
-if TYPE_CHECKING:
-    from adapters.streaming.engine import StreamEngine
 
 __all__ = [
     "ChunkedStreamingConfig",
     "DeltaSink",
     "DeltaTranscriber",
+    "StreamCounters",
+    "StreamUpdate",
     "StreamingASRState",
+    "StreamingEngine",
+    "StreamingSession",
     "split_audio_chunks",
     "start_streaming",
 ]
 
 
-def start_streaming(adapter: Adapter) -> "StreamEngine":
+def start_streaming(adapter: Adapter) -> StreamingEngine[Any]:
     """Return an engine that drives streams on a loaded adapter.
 
     Raises:

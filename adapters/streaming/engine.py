@@ -1,36 +1,19 @@
 """Steps of many streams in one batch. Imports torch; `adapters.streaming` does not."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from adapters.qwen3_asr.decoding import Decoded, Row
 from adapters.qwen3_asr.languages import find_language_name
-from adapters.streaming.session import StreamSession, StreamUpdate
+from adapters.streaming.base import StreamCounters, StreamUpdate
+from adapters.streaming.session import StreamSession
 from core import errors
 
 if TYPE_CHECKING:
     from adapters.qwen3_asr.adapter import Qwen3ASRAdapter
     from adapters.streaming.utterance import Suffix
-
-
-@dataclass(frozen=True, slots=True)
-class StreamCounters:
-    """Work since the engine began; what tests and metrics look at.
-
-    Attributes:
-        num_steps: Answers, one a session and step.
-        encoder_frames: Mel frames through the encoder.
-        decoder_tokens: Positions through the decoder, prompts and answers.
-        reencoded_windows: Full windows encoded again because a louder passage came.
-    """
-
-    num_steps: int
-    encoder_frames: int
-    decoder_tokens: int
-    reencoded_windows: int
 
 
 class StreamEngine:

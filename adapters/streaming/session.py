@@ -8,6 +8,7 @@ from adapters.qwen3_asr.answers import TEXT_TAG, AnswerStream, parse_answer, spl
 from adapters.qwen3_asr.decoding import Decoded
 from adapters.qwen3_asr.prompts import PromptLayout
 from adapters.qwen3_asr.runtime import Qwen3Runtime
+from adapters.streaming.base import StreamUpdate
 from adapters.streaming.config import ChunkedStreamingConfig
 from adapters.streaming.intake import Chunk, Intake
 from adapters.streaming.state import StreamingASRState
@@ -15,23 +16,6 @@ from adapters.streaming.utterance import Utterance
 from core.transcript import Segment, joint, samples_to_ms
 
 TOKEN_LIMIT = "token_limit_reached"  # noqa: S105 - the code of a warning
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamUpdate:
-    """What a step adds to a stream's transcript.
-
-    Attributes:
-        delta: Text that follows all deltas before; often empty; never taken back.
-        closes: Whether an utterance ended.
-        segment: That utterance with its times in the stream, if anything was said in it.
-        warnings: Codes, see `core.transcript.Hypothesis`.
-    """
-
-    delta: str
-    closes: bool = False
-    segment: Segment | None = None
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
