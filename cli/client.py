@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import httpx
 from cli.waiting import Stopped
 from core.errors import Forbidden, InvalidInput, ServiceUnavailable, Unauthenticated
 
-_TIMEOUT = httpx.Timeout(60.0, connect=10.0, pool=None)
+TIMEOUT = httpx.Timeout(60.0, connect=10.0, pool=None)
 _RETRY_AFTER_S = 2.0
+
+MEDIA_CHANGED = "media_changed"
 
 
 class Refused(Exception):
@@ -48,13 +51,17 @@ class Client:
 
     Every call raises `NotNow` when it may be repeated, `Refused` when the server says no, and
     `Unauthenticated` or `Forbidden` when no call will work.
+
+    Attributes:
+        heard_s: Monotonic time of the server's last sign of life.
     """
 
     def __init__(self, url: str, key: str | None, stop: threading.Event) -> None:
         self.url = url.rstrip("/")
-        self._stop = stop
+        self.stop = stop
+        self.heard_s = 0.0
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=_TIMEOUT)
+        self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
     def close(self) -> None:
         """Close all connections."""
@@ -66,7 +73,7 @@ class Client:
         Raises:
             InvalidInput: The server has no such model; the message lists those it has.
         """
-        names = [str(entry["id"]) for entry in self._call("GET", "/v1/models").json()["data"]]
+        names = [str(entry["id"]) for entry in self.call("GET", "/v1/models").json()["data"]]
         if name is not None and name not in names:
             raise InvalidInput(f"{self.url} serves no model {name!r}; it has {', '.join(names)}.")
         return name or names[0]
@@ -78,10 +85,9 @@ class Client:
             OSError: The file cannot be read.
             Stopped: The stop event was set meanwhile.
         """
-        # Names that are no text (any bytes but "/" and NUL) become readable for the server.
-        filename = path.name.encode("utf-8", "replace").decode()
-        with _StoppableFile(path, self._stop) as file:
-            return self._object(
+        filename = readable_name(path)
+        with _StoppableFile(path, self) as file:
+            return self.object(
                 "POST",
                 "/v1/jobs",
                 data={**options, "reference": reference},
@@ -90,11 +96,11 @@ class Client:
 
     def get_job(self, job_id: str) -> dict[str, Any]:
         """Return a job."""
-        return self._object("GET", f"/v1/jobs/{job_id}")
+        return self.object("GET", f"/v1/jobs/{job_id}")
 
     def find_by_reference(self, reference: str) -> dict[str, Any] | None:
         """Return the newest job with this reference, or None."""
-        page = self._object("GET", "/v1/jobs", params={"reference": reference, "limit": 1})
+        page = self.object("GET", "/v1/jobs", params={"reference": reference, "limit": 1})
         jobs: list[dict[str, Any]] = page["data"]
         return jobs[0] if jobs else None
 
@@ -105,7 +111,7 @@ class Client:
             cursor: str | None = None
             while True:
                 params: dict[str, Any] = {"status": status, "limit": 100}
-                page = self._object(
+                page = self.object(
                     "GET", "/v1/jobs", params=params | ({"cursor": cursor} if cursor else {})
                 )
                 found += page["data"]
@@ -116,53 +122,68 @@ class Client:
     def get_transcript(self, job_id: str, format_name: str) -> bytes:
         """Return the transcript of a completed job in one of the API's formats."""
         params = {"format": format_name}
-        return self._call("GET", f"/v1/jobs/{job_id}/transcript", params=params).content
+        return self.call("GET", f"/v1/jobs/{job_id}/transcript", params=params).content
 
     def retry(self, job_id: str) -> dict[str, Any]:
         """Queue a cancelled or failed job again; what was recognised is kept."""
-        return self._object("POST", f"/v1/jobs/{job_id}/retry")
+        return self.object("POST", f"/v1/jobs/{job_id}/retry")
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job."""
-        self._call("POST", f"/v1/jobs/{job_id}/cancel")
+        self.call("POST", f"/v1/jobs/{job_id}/cancel")
 
     def delete(self, job_id: str) -> None:
         """Delete a job, its media and its transcript on the server."""
-        self._call("DELETE", f"/v1/jobs/{job_id}")
+        self.call("DELETE", f"/v1/jobs/{job_id}")
 
-    def _object(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
-        data: dict[str, Any] = self._call(method, path, **request).json()
+    def object(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the JSON object that the server answers with."""
+        data: dict[str, Any] = self.call(method, path, **request).json()
         return data
 
-    def _call(self, method: str, path: str, **request: Any) -> httpx.Response:  # noqa: ANN401
+    def call(self, method: str, path: str, **request: Any) -> httpx.Response:  # noqa: ANN401
+        """Send one request; `request` is what `httpx.Client.request` takes."""
         try:
             response = self._http.request(method, path, **request)
         except httpx.LocalProtocolError as exc:
             # h11 counted other bytes than the size said when the upload began.
-            raise Refused("media_changed", "the file changed while it was read") from exc
+            raise Refused(MEDIA_CHANGED, "the file changed while it was read") from exc
         except httpx.InvalidURL as exc:
             raise InvalidInput(f"{self.url} is no address of a server: {exc}") from exc
         except httpx.HTTPError as exc:
             raise NotNow(f"{self.url} does not answer: {exc}") from exc
         if response.is_success:
+            self.note_life()
             return response
-        raise _explain(response)
+        raise explain(response)
+
+    def note_life(self) -> None:
+        """Note that the server answers, or takes what it is sent."""
+        self.heard_s = time.monotonic()
 
 
 class _StoppableFile(io.FileIO):
     """A file whose reading ends when we are told to stop, in the middle of hours of upload."""
 
-    def __init__(self, path: Path, stop: threading.Event) -> None:
+    def __init__(self, path: Path, client: Client) -> None:
         super().__init__(path, "r")
-        self._stop = stop
+        self._client = client
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if self._stop.is_set():
+        if self._client.stop.is_set():
             raise Stopped
+        self._client.note_life()
         return super().read(size) or b""
 
 
-def _explain(response: httpx.Response) -> Exception:
+def readable_name(path: Path) -> str:
+    """Return a name for the server: file names may be any bytes but "/" and NUL."""
+    name = path.name.encode("utf-8", "replace").decode()
+    return "".join(char if char.isprintable() else "?" for char in name)
+
+
+def explain(response: httpx.Response) -> Exception:
+    """Return the error that an answer other than success means."""
     status = response.status_code
     code, message = _read_problem(response)
     if status == 401:

@@ -33,6 +33,20 @@ CREATE TABLE IF NOT EXISTS outputs (
     fingerprint TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS outputs_by_file ON outputs (source, fingerprint);
+CREATE TABLE IF NOT EXISTS transfers (
+    source BLOB NOT NULL,
+    fingerprint TEXT NOT NULL,
+    upload_id TEXT NOT NULL,
+    is_complete INTEGER NOT NULL,
+    batch_key TEXT,
+    PRIMARY KEY (source, fingerprint)
+);
+CREATE INDEX IF NOT EXISTS transfers_by_batch ON transfers (batch_key);
+CREATE TABLE IF NOT EXISTS batches (
+    key TEXT PRIMARY KEY,
+    body BLOB NOT NULL,
+    batch_id TEXT
+);
 """
 _BUSY_S = 30.0
 
@@ -51,16 +65,46 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """How far a file is on its way into a batch of a distant server.
+
+    Attributes:
+        is_complete: Whether all its bytes have arrived.
+        batch_key: The batch whose manifest names it; see `Manifest`.
+    """
+
+    upload_id: str
+    is_complete: bool = False
+    batch_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A batch's lines, written down before they are sent.
+
+    Attributes:
+        key: Idempotency key of the request: sent again, it answers with the same batch.
+        body: The request's body; empty once `batch_id` is known.
+    """
+
+    key: str
+    body: bytes
+    batch_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """What is known of a file under one set of settings.
 
     Attributes:
         outputs: Transcripts written for it.
+        transfer: Where it is on its way, in a run that uses batches.
     """
 
     state: State
     job_id: str | None
     outputs: tuple[Path, ...]
+    transfer: Transfer | None = None
 
 
 class Ledger:
@@ -90,6 +134,7 @@ class Ledger:
             state=State(row[0]),
             job_id=row[1],
             outputs=tuple(Path(os.fsdecode(path)) for (path,) in outputs),
+            transfer=self._find_transfer(source, fingerprint),
         )
 
     def is_done(self, source: Source, fingerprint: str) -> bool:
@@ -118,8 +163,10 @@ class Ledger:
         *,
         job_id: str | None = None,
         outputs: Iterable[Path] = (),
+        transfer: Transfer | None = None,
     ) -> None:
         """Set the entry; durable when this returns."""
+        before = self._find_transfer(source, fingerprint)
         with self._connection:
             self._connection.execute(
                 "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
@@ -135,6 +182,69 @@ class Ledger:
             self._connection.executemany(
                 "INSERT OR REPLACE INTO outputs VALUES (?, ?, ?)",
                 [(_blob(path), _blob(source.path), fingerprint) for path in outputs],
+            )
+            self._replace_transfer(source, fingerprint, before, transfer)
+
+    def ship(self, manifest: Manifest, sources: Iterable[Source], fingerprint: str) -> None:
+        """Note a batch that is about to be sent, and the files in it; all of it or nothing."""
+        with self._connection:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO batches VALUES (?, ?, ?)",
+                (manifest.key, manifest.body, manifest.batch_id),
+            )
+            self._connection.executemany(
+                "UPDATE transfers SET batch_key = ? WHERE source = ? AND fingerprint = ?",
+                [(manifest.key, _blob(source.path), fingerprint) for source in sources],
+            )
+
+    def note_batch(self, key: str, batch_id: str) -> None:
+        """Note the server's name for a batch; what was sent is no longer needed."""
+        with self._connection:
+            self._connection.execute(
+                "UPDATE batches SET batch_id = ?, body = ? WHERE key = ?", (batch_id, b"", key)
+            )
+
+    def find_manifest(self, key: str) -> Manifest | None:
+        """Return a batch that was about to be sent, or was, and has files that are not done."""
+        row = self._connection.execute(
+            "SELECT body, batch_id FROM batches WHERE key = ?", (key,)
+        ).fetchone()
+        return None if row is None else Manifest(key=key, body=row[0], batch_id=row[1])
+
+    def _find_transfer(self, source: Source, fingerprint: str) -> Transfer | None:
+        row = self._connection.execute(
+            "SELECT upload_id, is_complete, batch_key FROM transfers"
+            " WHERE source = ? AND fingerprint = ?",
+            (_blob(source.path), fingerprint),
+        ).fetchone()
+        if row is None:
+            return None
+        return Transfer(upload_id=row[0], is_complete=bool(row[1]), batch_key=row[2])
+
+    def _replace_transfer(
+        self, source: Source, fingerprint: str, before: Transfer | None, after: Transfer | None
+    ) -> None:
+        if after is not None:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO transfers VALUES (?, ?, ?, ?, ?)",
+                (
+                    _blob(source.path),
+                    fingerprint,
+                    after.upload_id,
+                    after.is_complete,
+                    after.batch_key,
+                ),
+            )
+        elif before is not None:
+            self._connection.execute(
+                "DELETE FROM transfers WHERE source = ? AND fingerprint = ?",
+                (_blob(source.path), fingerprint),
+            )
+        if before is not None and before.batch_key is not None:
+            self._connection.execute(
+                "DELETE FROM batches WHERE key = ?1"
+                " AND NOT EXISTS (SELECT 1 FROM transfers WHERE batch_key = ?1)",
+                (before.batch_key,),
             )
 
 

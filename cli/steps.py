@@ -7,13 +7,82 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cli.client import Client, NotNow, Refused
 from cli.ledger import Entry
 from cli.outputs import FORMATS, with_format, write_atomically
 from cli.sources import Source
 from core.errors import Forbidden, Unauthenticated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How all recordings of a run are treated.
+
+    Attributes:
+        options: Form fields of every job.
+        fingerprint: See `cli.ledger`.
+        with_text: Whether results carry the transcript.
+        deletes_jobs: Whether jobs are deleted from the server once they are dealt with.
+    """
+
+    options: Mapping[str, str]
+    formats: tuple[str, ...]
+    fingerprint: str
+    with_text: bool
+    deletes_jobs: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class Pending:
+    """What takes steps with the server, and waits between them.
+
+    Attributes:
+        since_s: Monotonic time at which it began.
+        next_s: Monotonic time of the next step.
+        num_faults: How often the server broke over the present step.
+        num_delays: How often the present step was put off.
+    """
+
+    since_s: float = 0.0
+    next_s: float = 0.0
+    num_faults: int = 0
+    num_delays: int = 0
+
+
+@dataclass(eq=False, kw_only=True)
+class Item(Pending):
+    """One recording on its way.
+
+    Attributes:
+        entry: What an earlier run left of it, until that has been looked into.
+    """
+
+    source: Source
+    stem: Path
+    reference: str
+    entry: Entry | None = None
+    job_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The job has not ended; this is what the server says of it."""
+
+    job: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The job is no longer on the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The step has to be repeated."""
+
+    reason: NotNow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,64 +105,9 @@ class FileResult:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How all recordings of a run are treated.
-
-    Attributes:
-        options: Form fields of every job.
-        fingerprint: See `cli.ledger`.
-        with_text: Whether results carry the transcript.
-        deletes_jobs: Whether jobs are deleted from the server once they are dealt with.
-    """
-
-    options: Mapping[str, str]
-    formats: tuple[str, ...]
-    fingerprint: str
-    with_text: bool
-    deletes_jobs: bool
-
-
-@dataclass(eq=False)
-class Item:
-    """One recording on its way.
-
-    Attributes:
-        entry: What an earlier run left of it, until that has been looked into.
-        next_s: Monotonic time of the next step.
-    """
-
-    source: Source
-    stem: Path
-    reference: str
-    entry: Entry | None = None
-    job_id: str | None = None
-    since_s: float = 0.0
-    next_s: float = 0.0
-    num_faults: int = 0
-    num_delays: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The job has not ended; this is what the server says of it."""
-
-    job: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The job is no longer on the server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """The step has to be repeated."""
-
-    reason: NotNow
-
-
 Outcome = Running | Gone | Later | FileResult
+ItemT = TypeVar("ItemT", bound=Item)
+OutcomeT = TypeVar("OutcomeT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +117,9 @@ class Steps:
     client: Client
     plan: Plan
 
-    def take(self, action: Callable[[Item], Outcome], item: Item) -> Outcome:
+    def take(
+        self, action: Callable[[ItemT], OutcomeT], item: ItemT
+    ) -> OutcomeT | Later | FileResult:
         """Do one of the steps below; what goes wrong with the file or the server is an outcome."""
         try:
             return action(item)

@@ -8,6 +8,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.bulk_client import BulkClient
+from cli.bulk_runner import BulkRunner
+from cli.bulk_steps import BulkSteps
 from cli.client import Client, NotNow, Refused
 from cli.config import load_settings
 from cli.ledger import Ledger, State, fingerprint_of, open_ledger
@@ -145,17 +148,16 @@ def _transcribe(
             tally.expect(item.source, item.source.size_bytes)
         if server.is_embedded:
             _set_aside_others(client, items)
-        with ProgressView(tally) as view:
-            results.say = view.say
-            runner = Runner(
-                steps=Steps(client=client, plan=plan),
-                ledger=ledger,
-                tally=tally,
-                view=view,
-                stop=stop.event,
-                on_result=results.add,
-            )
-            runner.run(items)
+        view = cleanup.enter_context(ProgressView(tally))
+        results.say = view.say
+        steps = Steps(client=client, plan=plan)
+        common = (steps, ledger, tally, view, stop.event, results.add)
+        if request.server is None:
+            Runner(*common).run(items)
+            return
+        bulk = BulkClient(client)
+        cleanup.callback(bulk.close)
+        BulkRunner(*common, bulk=BulkSteps(bulk=bulk, steps=steps)).run(items)
 
 
 def _plan_items(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from tests.support.processes import free_port, wait_for
 
@@ -22,8 +22,8 @@ class Server:
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    port = free_port()
+def serving(app: ASGIApp, *, port: int | None = None) -> Iterator[str]:
+    port = port or free_port()
     config = uvicorn.Config(
         app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=2
     )

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session, sessionmaker
 
 from api.app import create_app
 from api.context import ApiContext
@@ -85,6 +88,13 @@ class Stack:
 
 @pytest.fixture
 def stack(sessions, tmp_path, redis_url) -> Iterator[Stack]:
+    with make_stack(sessions, tmp_path, redis_url) as stack:
+        yield stack
+
+
+@contextmanager
+def make_stack(sessions: sessionmaker[Session], tmp_path: Path, redis_url: str) -> Iterator[Stack]:
+    """Provide an API and a worker over `sessions`."""
     storage_url = (tmp_path / "objects").as_uri()
     pipeline = make_pipeline(
         sessions, tmp_path, models=f"{MODEL}=/nowhere/checksum", storage_url=storage_url

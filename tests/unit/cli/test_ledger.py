@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.ledger import State, fingerprint_of, open_ledger
+from cli.ledger import Manifest, State, Transfer, fingerprint_of, open_ledger
 from cli.sources import Source
 
 
@@ -63,6 +63,31 @@ def test_entries_outlive_the_process(tmp_path, source):
     with open_ledger(tmp_path / "l.db") as second:
         entry = second.find(source, "f")
     assert (entry.state, entry.job_id) == (State.SUBMITTED, "7")
+
+
+def test_a_batch_is_kept_until_the_last_of_its_files_has_a_result(ledger, source):
+    sources = [replace(source, path=source.path.with_name(name)) for name in ("a", "b")]
+    for each in sources:
+        transfer = Transfer(upload_id=each.path.name, is_complete=True)
+        ledger.record(each, "f", State.SUBMITTING, transfer=transfer)
+    ledger.ship(Manifest(key="k", body=b"lines"), sources, "f")
+    entry = ledger.find(sources[0], "f")
+    assert entry.transfer == Transfer(upload_id="a", is_complete=True, batch_key="k")
+    assert ledger.find_manifest("k") == Manifest(key="k", body=b"lines")
+    ledger.note_batch("k", "7")
+    ledger.record(sources[0], "f", State.DONE)
+    assert ledger.find(sources[0], "f").transfer is None
+    assert ledger.find_manifest("k") == Manifest(key="k", body=b"", batch_id="7")
+    ledger.record(sources[1], "f", State.FAILED)
+    assert ledger.find_manifest("k") is None
+
+
+def test_a_transfer_is_forgotten_with_the_file_it_was_of(ledger, source):
+    ledger.record(source, "f", State.SUBMITTING, transfer=Transfer(upload_id="1"))
+    changed = replace(source, mtime_ns=21)
+    assert ledger.find(changed, "f") is None
+    ledger.record(changed, "f", State.SUBMITTING, transfer=Transfer(upload_id="2"))
+    assert ledger.find(changed, "f").transfer.upload_id == "2"
 
 
 def test_a_transcript_is_ours_only_for_the_recording_it_was_made_from(ledger, source, transcript):

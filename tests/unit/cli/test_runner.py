@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cli import run_loop
 from cli import runner as module
 from cli.client import NotNow, Refused
 from cli.ledger import State, open_ledger
@@ -22,6 +23,7 @@ class FakeServer:
     def __init__(self):
         self.jobs = {}
         self.calls = Counter()
+        self.heard_s = 0.0
         self.most_unfinished = 0
         self.on_submit = lambda path: None
         self._lock = threading.Lock()
@@ -76,9 +78,9 @@ class FakeServer:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(module, "_FIRST_LOOK_S", 0.001)
-    monkeypatch.setattr(module, "_SLOWEST_LOOK_S", 0.002)
-    monkeypatch.setattr(module, "_SLOWEST_RETRY_S", 0.002)
+    monkeypatch.setattr(run_loop, "_FIRST_LOOK_S", 0.001)
+    monkeypatch.setattr(run_loop, "_SLOWEST_LOOK_S", 0.002)
+    monkeypatch.setattr(run_loop, "_SLOWEST_RETRY_S", 0.002)
 
 
 @pytest.fixture
@@ -200,7 +202,7 @@ def test_a_file_over_which_the_server_breaks_is_given_up(run, server):
 
 
 def test_a_server_that_stays_away_ends_the_run(run, server, monkeypatch):
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(run_loop, "_PATIENCE_S", 0.02)
 
     def away(_path):
         raise NotNow("connection refused", after_s=0.001)
