@@ -11,26 +11,41 @@ from api.context import ApiContext
 from api.middleware import RequestContext
 from api.openai import models as openai_models
 from api.openai import transcriptions as openai_transcriptions
-from api.routes import batches, events, health, jobs, keys, page, transcripts, uploads, webhooks
+from api.realtime.store import LiveStore
+from api.routes import (
+    batches,
+    events,
+    health,
+    jobs,
+    keys,
+    page,
+    realtime,
+    transcripts,
+    uploads,
+    webhooks,
+)
 
 TITLE = "Scriptorium"
 VERSION = "0.1.0"
 DESCRIPTION = """Turns recordings into transcripts and never loses one.
 
-Errors under `/v1` are RFC 9457 problem details with a stable `code`; under `/v1/audio` and
-`/v1/models` they have OpenAI's shape."""
+Errors under `/v1` are RFC 9457 problem details with a stable `code`; under `/v1/audio`,
+`/v1/models` and `/v1/realtime` they have OpenAI's shape."""
 
 
 def create_app(context: ApiContext) -> FastAPI:
     """Return the application; it listens to Redis for as long as its lifespan lasts."""
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         hub = asyncio.create_task(context.hub.run())
+        live = LiveStore(context.settings.redis, lease_s=context.settings.live_lease_s)
+        app.state.live_store = live
         yield
         hub.cancel()
         with suppress(asyncio.CancelledError):
             await hub
+        await live.aclose()
 
     app = FastAPI(
         title=TITLE,
@@ -55,6 +70,7 @@ def create_app(context: ApiContext) -> FastAPI:
         batches,
         openai_transcriptions,
         openai_models,
+        realtime,
         health,
         page,
     ):

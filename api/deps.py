@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Request, WebSocket
 from fastapi.security import HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 from sqlalchemy.orm import Session
@@ -20,6 +20,11 @@ from core.keys import Scope
 from lifecycle.keys import authenticate, is_use_stale, note_use
 from lifecycle.limits import Limits
 from models import LOCAL_KEY_ID
+
+KEY_PROTOCOL = "openai-insecure-api-key."
+"""Subprotocol of a WebSocket that carries a key.
+
+Source: https://platform.openai.com/docs/guides/realtime-websocket, "in the browser"."""
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -68,8 +73,8 @@ def identify(context: ApiContext, connection: HTTPConnection) -> Caller:
         _refuse_strangers(connection)
         limits = Limits.of(context.settings, {})
         return Caller(key_id=LOCAL_KEY_ID, scopes=frozenset(Scope), limits=limits)
-    scheme, secret = get_authorization_scheme_param(connection.headers.get("authorization"))
-    if scheme.lower() != "bearer" or not secret:
+    secret = _find_secret(connection)
+    if not secret:
         raise Unauthenticated("Send an API key as `Authorization: Bearer sk-…`.")
     with read_session(context.sessions) as session:
         row = authenticate(session, secret)
@@ -78,6 +83,41 @@ def identify(context: ApiContext, connection: HTTPConnection) -> Caller:
             note_use(uow, row.id, now=now())
     limits = Limits.of(context.settings, row.limits)
     return Caller(key_id=row.id, scopes=frozenset(row.scopes), limits=limits, secret=secret)
+
+
+def admit_socket(context: ApiContext, socket: WebSocket, scope: Scope) -> Caller:
+    """Return the caller of a WebSocket that counts as a request; blocks on database and Redis.
+
+    Raises:
+        Unauthenticated: See `identify`.
+        Forbidden: See `identify`; or the key lacks `scope`.
+        LimitExceeded: The key has used up its requests of this minute.
+    """
+    caller = identify(context, socket)
+    caller.require(scope)
+    admit(context.limiter, caller.key_id, caller.limits.requests_per_min, now=now())
+    return caller
+
+
+def offered_protocols(connection: HTTPConnection) -> list[str]:
+    """Return the subprotocols that a WebSocket's client offers."""
+    names = connection.headers.get("sec-websocket-protocol", "").split(",")
+    return [name.strip() for name in names]
+
+
+def _find_secret(connection: HTTPConnection) -> str | None:
+    """Return the key that came with a request.
+
+    Scripts in browsers cannot set headers of a WebSocket; OpenAI's put the key into a subprotocol.
+    """
+    scheme, secret = get_authorization_scheme_param(connection.headers.get("authorization"))
+    if scheme.lower() == "bearer" and secret:
+        return secret
+    if connection.scope["type"] == "websocket":
+        for name in offered_protocols(connection):
+            if name.startswith(KEY_PROTOCOL):
+                return name.removeprefix(KEY_PROTOCOL)
+    return None
 
 
 def _refuse_strangers(connection: HTTPConnection) -> None:

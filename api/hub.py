@@ -1,7 +1,8 @@
-"""One Redis subscription a process, fanned out to whoever follows a job. Hints only.
+"""One Redis subscription a process, fanned out to whoever follows a job or speaks live.
 
-What is lost here (a restart of Redis, a full queue) shows as a gap, and readers fill gaps from the
-database; see `api.job_events`.
+Events of jobs are hints: what is lost here (a restart of Redis, a full queue) shows as a gap, and
+readers fill gaps from the database; see `api.job_events`. Of live sessions nothing is kept: there
+a gap is the end; see `api.realtime`.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -20,10 +22,11 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from core.events import EventType, channel
+from core.live import EVENTS_PATTERN, events_channel
 
 log = structlog.get_logger(__name__)
 
-PATTERN = "jobs:*:events"
+PATTERNS = ("jobs:*:events", EVENTS_PATTERN)
 MAX_QUEUED = 256
 """Events a reader may lag behind before its queue is dropped and it must read the database."""
 
@@ -79,18 +82,39 @@ class Subscription:
         return events
 
 
+class LiveVoice(Protocol):
+    """Hears what the worker of one live session says; called in the hub's event loop."""
+
+    def hear(self, message: bytes) -> None:
+        """Take the next message; must be quick and not raise."""
+        ...
+
+    def lose(self) -> None:
+        """Learn that messages may have been missed."""
+        ...
+
+
 class EventHub:
     """Runs as a task of the application's lifespan; all methods belong to its event loop."""
 
     def __init__(self, redis_url: str) -> None:
         self._url = redis_url
         self._subscriptions: dict[UUID, set[Subscription]] = {}
-        self._is_connected = False
+        self._voices: dict[bytes, LiveVoice] = {}
+        self._connected = asyncio.Event()
 
     @property
     def is_connected(self) -> bool:
         """Whether events arrive at this moment, as far as one can know."""
-        return self._is_connected
+        return self._connected.is_set()
+
+    async def wait_connected(self, *, timeout_s: float) -> bool:
+        """Wait until events arrive; return whether they do."""
+        try:
+            await asyncio.wait_for(self._connected.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
 
     @contextmanager
     def subscribe(self, job_id: UUID) -> Iterator[Subscription]:
@@ -105,6 +129,16 @@ class EventHub:
             if not remaining:
                 del self._subscriptions[job_id]
 
+    @contextmanager
+    def attend(self, session_id: str, voice: LiveVoice) -> Iterator[None]:
+        """Give `voice` what the worker of a live session says from now on."""
+        name = events_channel(session_id).encode()
+        self._voices[name] = voice
+        try:
+            yield
+        finally:
+            del self._voices[name]
+
     async def run(self) -> None:
         """Listen until cancelled; come back from every failure of Redis."""
         failures = 0
@@ -112,14 +146,16 @@ class EventHub:
             connected = False
             try:
                 async with self._connect() as redis, redis.pubsub() as pubsub:
-                    await pubsub.psubscribe(PATTERN)
+                    await pubsub.psubscribe(*PATTERNS)
                     connected = True
                     await self._listen(pubsub)
             except (RedisError, OSError) as exc:
                 failures = 0 if connected else failures + 1
                 log.warning("hub.disconnected", error=str(exc), failures=failures)
             finally:
-                self._is_connected = False
+                self._connected.clear()
+                for voice in self._voices.values():
+                    voice.lose()
             await asyncio.sleep(RECONNECT_S[min(failures, len(RECONNECT_S) - 1)])
 
     def _connect(self) -> Redis:
@@ -140,8 +176,8 @@ class EventHub:
             message = await pubsub.get_message(timeout=IDLE_S)
             if message is None:
                 continue
-            if message["type"] == "psubscribe":
-                self._is_connected = True
+            if message["type"] == "psubscribe" and message["data"] == len(PATTERNS):
+                self._connected.set()
                 self._mark_gaps()
             elif message["type"] == "pmessage":
                 self._dispatch(message["channel"], message["data"])
@@ -152,6 +188,9 @@ class EventHub:
                 subscription.mark_gap()
 
     def _dispatch(self, name: bytes, data: bytes) -> None:
+        if name in self._voices:
+            self._voices[name].hear(data)
+            return
         job_id = _job_of(name)
         if job_id is None or job_id not in self._subscriptions:
             return

@@ -43,6 +43,22 @@ class Metrics:
             "Connections that follow a job's events.",
             registry=self._registry,
         )
+        self.live_sessions = Gauge(
+            "scriptorium_live_sessions",
+            "Live sessions that are open.",
+            registry=self._registry,
+        )
+        self.live_ended = Counter(
+            "scriptorium_live_ended",
+            "Live sessions that ended, by reason; `client` is a client that left.",
+            ["reason"],
+            registry=self._registry,
+        )
+        self.live_audio_s = Counter(
+            "scriptorium_live_audio_seconds",
+            "Audio that live sessions sent.",
+            registry=self._registry,
+        )
         self._jobs = Gauge(
             "scriptorium_jobs", "Jobs by status.", ["status"], registry=self._registry
         )

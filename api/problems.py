@@ -1,7 +1,8 @@
 """The only place that turns errors into HTTP: status, headers and one of two bodies.
 
-Under `/v1/audio` and `/v1/models` the body is OpenAI's `{"error": {message, type, param, code}}`,
-elsewhere RFC 9457 problem details with our stable `code`.
+Under `/v1/audio`, `/v1/models` and `/v1/realtime` the body is OpenAI's
+`{"error": {message, type, param, code}}`, elsewhere RFC 9457 problem details with our stable
+`code`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from core import errors
 
 log = structlog.get_logger(__name__)
 
-OPENAI_PATHS = ("/v1/audio", "/v1/models")
+OPENAI_PATHS = ("/v1/audio", "/v1/models", "/v1/realtime")
 PROBLEM_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
 

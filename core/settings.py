@@ -97,6 +97,28 @@ class Settings(BaseSettings):
         default=590.0, gt=0, description="Longest an OpenAI-style request runs in all."
     )
 
+    live_sessions: PositiveInt = Field(
+        default=16, description="Most live sessions of one recognising worker."
+    )
+    live_connections: PositiveInt = Field(
+        default=128, description="Most live sessions of one API process."
+    )
+    live_sessions_per_key: int = Field(
+        default=16, ge=0, description="Most live sessions of a key; 0: no limit."
+    )
+    live_buffer_s: PositiveInt = Field(
+        default=60, description="Most audio of a live session that waits to be recognised."
+    )
+    live_session_s: PositiveInt = Field(default=3600, description="Longest live session.")
+    live_start_s: float = Field(
+        default=30.0, gt=0, description="Longest a live session waits for a worker."
+    )
+    live_lease_s: float = Field(
+        default=10.0,
+        gt=0,
+        description="After how long without a sign the other side of a live session is lost.",
+    )
+
     fetch_timeout_s: PositiveInt = Field(
         default=3600, description="Longest time fetching a media_url may take, in total."
     )

@@ -11,8 +11,10 @@ from sqlalchemy.exc import DBAPIError
 from core.errors import Transient
 from lifecycle.windows import lease_of
 from workers.context import WorkerContext
+from workers.gate import ModelGate
 from workers.heartbeat import Heartbeat
 from workers.held import HeldWindows
+from workers.live.host import LiveHost
 from workers.loaded import LoadedAdapters
 from workers.loader import BatchLoader, WindowBatch
 from workers.results import ResultWriter
@@ -26,6 +28,9 @@ class Engine:
 
     Three threads share the work of a time slice: one loads the next batch, one runs the model, one
     stores what came out. So the model waits for neither storage nor database.
+
+    Attributes:
+        live: The live sessions that share its models; to be started by the process.
     """
 
     def __init__(
@@ -36,8 +41,22 @@ class Engine:
         self._held = HeldWindows(context)
         self._loaded = LoadedAdapters(context.catalog)
         self._results = ResultWriter(context, self._held)
+        gate = ModelGate()
+        self.live = LiveHost(
+            context.settings,
+            models=models,
+            name=name,
+            loaded=self._loaded,
+            gate=gate,
+            stopping=context.stopping,
+        )
         self._runner = BatchRunner(
-            context, held=self._held, loaded=self._loaded, results=self._results
+            context,
+            held=self._held,
+            loaded=self._loaded,
+            results=self._results,
+            gate=gate,
+            is_live=lambda: self.live.is_busy,
         )
         self._loader = BatchLoader(
             context,
@@ -74,7 +93,8 @@ class Engine:
         self._held.release()
 
     def close(self) -> None:
-        """Free the device's memory; call it when no slice runs."""
+        """End the live sessions and free the device's memory; call it when no slice runs."""
+        self.live.stop()
         self._loaded.close()
 
     def _was_woken(self) -> bool:

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
@@ -47,6 +48,13 @@ class WorkerProcess:
                     context, adapter=adapter, models=models, name=self._name
                 )
             return self._engines[adapter]
+
+    def listen_live(self, adapters: Sequence[str]) -> None:
+        """Serve live sessions of these adapters from now on."""
+        for adapter in adapters:
+            engine = self.get_engine(adapter)
+            if engine is not None:
+                engine.live.start()
 
     def release_all(self) -> None:
         """Give back every claim, because the process ends without waiting for the work."""

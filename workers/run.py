@@ -48,8 +48,9 @@ def run_worker(
     """
     configure_logging(settings.log_level, settings.log_format)
     queues = list(queues or default_queues(settings))
-    num_engines = sum(queue.startswith(asr_queue("")) for queue in queues)
-    has_others = num_engines < len(queues)
+    prefix = asr_queue("")
+    adapters = [queue.removeprefix(prefix) for queue in queues if queue.startswith(prefix)]
+    has_others = len(adapters) < len(queues)
     name = name or "worker"
     process = WorkerProcess(settings, name=name)
     app = make_worker_app(settings, process)
@@ -57,7 +58,7 @@ def run_worker(
         hostname=host_format(f"{name}@%h"),
         queues=queues,
         pool="threads",
-        concurrency=concurrency or num_engines + (MEDIA_THREADS if has_others else 0),
+        concurrency=concurrency or len(adapters) + (MEDIA_THREADS if has_others else 0),
         without_gossip=True,
         without_mingle=True,
         loglevel=settings.log_level.upper(),
@@ -66,6 +67,7 @@ def run_worker(
     signals.worker_shutting_down.connect(stopper.on_shutdown, weak=False)
     log.info("worker.started", queues=queues, name=name)
     try:
+        process.listen_live(adapters)
         worker.start()
     finally:
         stopper.cancel()

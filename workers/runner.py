@@ -1,7 +1,7 @@
 """Runs one window batch: settles languages, calls the model, keeps failures apart."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import structlog
@@ -18,6 +18,7 @@ from lifecycle.voters import load_jobs
 from lifecycle.windows import lease_of, settle_language
 from models import JobStatus
 from workers.context import WorkerContext
+from workers.gate import ModelGate
 from workers.heartbeat import Heartbeat
 from workers.held import HeldWindows
 from workers.live_text import INTERVAL_S, LiveText
@@ -31,7 +32,11 @@ log = structlog.get_logger(__name__)
 
 
 class BatchRunner:
-    """The part of an engine that owns the model; used by one thread."""
+    """The part of an engine that runs batches; used by one thread.
+
+    While live sessions go on, a batch runs window by window, so that no live step waits for more
+    than one: what a window's transcript is does not depend on its batch.
+    """
 
     def __init__(
         self,
@@ -40,8 +45,12 @@ class BatchRunner:
         held: HeldWindows,
         loaded: LoadedAdapters,
         results: ResultWriter,
+        gate: ModelGate,
+        is_live: Callable[[], bool],
     ) -> None:
         self._context = context
+        self._gate = gate
+        self._is_live = is_live
         self._held = held
         self._loaded = loaded
         self._results = results
@@ -60,13 +69,14 @@ class BatchRunner:
             return []
         started = time.monotonic()
         try:
-            adapter = self._loaded.get(batch.model)
+            with self._gate.batch():
+                adapter = self._loaded.get(batch.model)
+                languages = self._settle_languages(adapter, batch, windows)
         except CheckpointInvalid as exc:
             return [(window, exc) for window in windows]
         except Transient:
             self._held.release([window.lease for window in windows])
             raise
-        languages = self._settle_languages(adapter, batch, windows)
         windows = self._refuse_unknown(adapter, windows)
         if not windows:
             return []
@@ -90,9 +100,21 @@ class BatchRunner:
         """Run the model; text of streaming jobs is published meanwhile."""
         live = LiveText(self._context, windows)
         if not (live.is_needed and isinstance(adapter, DeltaTranscriber)):
-            return transcribe_each(adapter, asked)
+            return self._run_parts(adapter, asked, None)
         with Heartbeat(live.tell, interval_s=INTERVAL_S):
-            return transcribe_each(adapter, asked, listener=live)
+            return self._run_parts(adapter, asked, live)
+
+    def _run_parts(
+        self, adapter: Adapter, asked: Sequence[AdapterWindow], listener: LiveText | None
+    ) -> list[Hypothesis | Exception]:
+        """Run everything at once, or in parts between which live steps find their turn."""
+        answers: list[Hypothesis | Exception] = []
+        while len(answers) < len(asked):
+            with self._gate.batch():
+                done = len(answers)
+                end = done + 1 if self._is_live() else len(asked)
+                answers += transcribe_each(adapter, asked[done:end], listener=listener)
+        return answers
 
     def _settle_languages(
         self, adapter: Adapter, batch: WindowBatch, windows: Sequence[LoadedWindow]

@@ -10,10 +10,10 @@ import anyio
 from fastapi import APIRouter, Header, Query, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from api import problems
 from api.context import ApiContext
 from api.deps import Context, JobId, Reader, get_context, identify
 from api.job_events import follow, read_page
+from api.sockets import deny
 from api.sse import HEARTBEAT, SEND_TIMEOUT_S, EventStream, frame, opening
 from core.db import read_session
 from core.errors import InvalidOption, JobNotFound, ScriptoriumError
@@ -60,10 +60,7 @@ async def follow_job(socket: WebSocket, job_id: str, after: int = 0) -> None:
         known_id = _parse_job_id(job_id)
         await anyio.to_thread.run_sync(partial(_admit, context, socket, known_id))
     except ScriptoriumError as exc:
-        problem = problems.describe(exc)
-        request_id = socket.scope["state"]["request_id"]
-        response = problems.respond(problem, path=socket.url.path, request_id=request_id)
-        await socket.send_denial_response(response)
+        await deny(socket, exc)
         return
     await socket.accept()
     async with anyio.create_task_group() as tasks:

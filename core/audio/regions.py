@@ -48,6 +48,10 @@ class SpeechTracker:
         self.region: Region | None = None
         self._peak = 0.0
 
+    def forget(self) -> None:
+        """End the region that is going on, if there is one."""
+        self.region = None
+
     def push(self, probability: float) -> Region | None:
         """Take the next frame; return the region that is believed at it, going on or just ended."""
         rules, frame = self._rules, self.num_frames

@@ -27,7 +27,7 @@ BATCH_FRAMES = 32
 # as recorded, 86 % at -40 dB, 54 % at -60 dB and none at -80 dB.
 _TARGET_RMS = 0.05
 _MAX_GAIN = 1000.0
-_LEVEL_MEMORY = 0.5 ** (1 / 60)  # a loud passage is forgotten by half every 60 batches
+_LEVEL_MEMORY_FRAMES = 60 * BATCH_FRAMES  # a loud passage is forgotten by half every minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,15 @@ class SpeechDetector:
     raised for the model's ears only, after the loudest frame of the last minutes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, batch_frames: int = BATCH_FRAMES) -> None:
+        """Listen.
+
+        Args:
+            batch_frames: How many frames are judged at once: fewer answer sooner and cost more.
+        """
         self._session = _load_session()
+        self._batch = batch_frames * FRAME_SAMPLES
+        self._memory = 0.5 ** (batch_frames / _LEVEL_MEMORY_FRAMES)
         self._hidden = np.zeros(_STATE_SHAPE, np.float32)
         self._cell = np.zeros(_STATE_SHAPE, np.float32)
         self._context = np.zeros(_CONTEXT_SAMPLES, np.float32)
@@ -61,10 +68,10 @@ class SpeechDetector:
     def feed(self, samples: Floats) -> SpeechFrames:
         """Take more samples, shape (n,), 16 kHz; return the frames they complete."""
         pending = np.concatenate((self._rest, samples))
-        batch = BATCH_FRAMES * FRAME_SAMPLES
-        whole = len(pending) - len(pending) % batch
+        whole = len(pending) - len(pending) % self._batch
         self._rest = pending[whole:]
-        return self._join([self._run(pending[i : i + batch]) for i in range(0, whole, batch)])
+        starts = range(0, whole, self._batch)
+        return self._join([self._run(pending[i : i + self._batch]) for i in starts])
 
     def finish(self) -> SpeechFrames:
         """Return the frames that are left; the last is filled up with silence."""
@@ -77,7 +84,7 @@ class SpeechDetector:
     def _run(self, samples: Floats) -> SpeechFrames:
         frames = samples.reshape(-1, FRAME_SAMPLES)
         energies = np.square(frames).mean(axis=1)
-        self._level = max(self._level * _LEVEL_MEMORY, float(np.sqrt(energies.max())))
+        self._level = max(self._level * self._memory, float(np.sqrt(energies.max())))
         gain = min(max(1.0, _TARGET_RMS / max(self._level, 1e-9)), _MAX_GAIN)
         heard = frames * np.float32(gain)
         contexts = np.vstack((self._context, heard[:-1, -_CONTEXT_SAMPLES:]))

@@ -1,0 +1,314 @@
+"""One client's live session: its events to the worker, the worker's to it, until either ends."""
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+from uuid import UUID
+
+import anyio
+import structlog
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from api.context import ApiContext
+from api.realtime import commands
+from api.realtime.commands import Command, InvalidEvent
+from api.realtime.config import Options
+from api.realtime.events import Renderer, dump_error, dump_event
+from api.realtime.store import LiveStore
+from api.sse import SEND_TIMEOUT_S
+from core.errors import InvalidOption, ScriptoriumError
+from core.ids import new_id
+from core.live import TICKS_HZ, Entry, Sent, Told, pcm_ticks
+
+log = structlog.get_logger(__name__)
+
+MAX_QUEUED = 2048
+"""Messages of the worker that a client may lag behind."""
+ENTRY_S = 1
+"""Audio in one entry of the stream at most: a worker reads entries whole."""
+ROOM_WAIT_S = 5.0
+"""How long audio waits for room before it is refused. Nothing else of the client is read meanwhile,
+so that whoever sends faster than the model hears is slowed down."""
+BEATS_PER_LEASE = 3
+
+GOING_AWAY, POLICY, BROKEN, RESTARTING, TRY_LATER = 1001, 1008, 1011, 1012, 1013
+"""Close codes. Source: https://www.iana.org/assignments/websocket/websocket.xhtml"""
+_CLOSE_CODES = {"worker_stopping": RESTARTING, "no_worker": TRY_LATER}
+
+
+class SessionEnded(Exception):
+    """The session cannot go on; the client is told why."""
+
+    def __init__(
+        self, code: str, message: str, close_code: int = BROKEN, *, event_id: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.close_code = close_code
+        self.event_id = event_id
+
+
+class Connection:
+    """Serves one accepted WebSocket; all of it belongs to the event loop.
+
+    Attributes:
+        id: The session's id in Redis.
+    """
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        context: ApiContext,
+        store: LiveStore,
+        *,
+        key_id: UUID,
+        options: Options,
+        is_beta: bool,
+    ) -> None:
+        self.id = new_id().hex
+        self._socket = socket
+        self._key_id = key_id
+        self._options = options
+        self._store = store
+        self._settings = settings = context.settings
+        self._metrics = context.metrics
+        self._renderer = Renderer(is_beta=is_beta)
+        self._expires_at = int(time.time()) + settings.live_session_s
+        self._started_s: float | None = None
+        self._has_worker = False
+        self._sent_ticks = 0
+        self._heard_ms = 0
+        self._room = asyncio.Event()
+        self._messages: deque[dict[str, Any]] = deque()
+        self._next_seq = 1
+        self._has_news = asyncio.Event()
+        self._loss: SessionEnded | None = None
+        self._end: SessionEnded | None = None
+
+    # As the hub sees it -----------------------------------------------------------------------
+
+    def hear(self, message: bytes) -> None:
+        """See `api.hub.LiveVoice`."""
+        fields = json.loads(message)
+        if fields["type"] == Told.HEARD:
+            self._heard_ms = fields["audio_ms"]
+            self._room.set()
+        elif fields["seq"] != self._next_seq:
+            self.lose()
+        elif len(self._messages) >= MAX_QUEUED:
+            self._lose(
+                SessionEnded("client_too_slow", "The client does not read its events.", POLICY)
+            )
+        else:
+            self._next_seq += 1
+            self._messages.append(fields)
+            self._has_news.set()
+
+    def lose(self) -> None:
+        """See `api.hub.LiveVoice`."""
+        self._lose(SessionEnded("events_lost", "The connection to the worker broke; start again."))
+
+    def _lose(self, loss: SessionEnded) -> None:
+        self._loss = self._loss or loss
+        self._has_news.set()
+
+    # The session ------------------------------------------------------------------------------
+
+    async def reserve(self) -> None:
+        """Count the session; raises `LimitExceeded` if its key has too many."""
+        limit = self._settings.live_sessions_per_key
+        await self._store.reserve(self._key_id, self.id, limit=limit, now_s=time.time())
+
+    async def serve(self) -> None:
+        """Serve until the client leaves or the session ends; then free everything."""
+        try:
+            with self._metrics.live_sessions.track_inprogress():
+                async with anyio.create_task_group() as tasks:
+                    for work in (self._receive, self._tell, self._beat, self._expire):
+                        tasks.start_soon(self._run, work, tasks.cancel_scope)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(SEND_TIMEOUT_S):
+                await self._clean_up()
+
+    async def _run(
+        self, work: Callable[[], Coroutine[Any, Any, None]], scope: anyio.CancelScope
+    ) -> None:
+        """Run one of the tasks; the first that ends ends all."""
+        try:
+            await work()
+        except SessionEnded as exc:
+            self._end = self._end or exc
+        except ScriptoriumError as exc:
+            self._end = self._end or SessionEnded(exc.code, str(exc))
+        except (WebSocketDisconnect, TimeoutError):
+            pass
+        scope.cancel()
+
+    async def _clean_up(self) -> None:
+        end = self._end
+        self._metrics.live_ended.labels(end.code if end else "client").inc()
+        log.info("live.closed", session_id=self.id, error_code=end.code if end else None)
+        try:
+            await self._store.close(
+                self._key_id,
+                self.id,
+                self._options.config.model,
+                has_worker=self._has_worker,
+            )
+        except ScriptoriumError as exc:
+            log.warning("live.not_closed", session_id=self.id, error=str(exc))  # the keys expire
+        if end is not None and self._socket.client_state is WebSocketState.CONNECTED:
+            is_ours = end.close_code != POLICY
+            error = dump_error(end.code, str(end), event_id=end.event_id, is_ours=is_ours)
+            try:
+                await self._socket.send_text(error)
+                await self._socket.close(end.close_code, end.code)
+            except (WebSocketDisconnect, RuntimeError) as exc:  # gone meanwhile
+                log.info("live.not_told", error=str(exc))
+
+    async def _say(self, event: str) -> None:
+        with anyio.fail_after(SEND_TIMEOUT_S):
+            await self._socket.send_text(event)
+
+    async def _tell(self) -> None:
+        """Send what the worker says."""
+        await self._say_session("created")
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            while self._messages:
+                message = self._messages.popleft()
+                self._has_worker = True
+                if message["type"] == Told.ENDED:
+                    code = message["code"]
+                    close_code = _CLOSE_CODES.get(code, BROKEN)
+                    raise SessionEnded(code, message["message"], close_code)
+                for event in self._renderer.render(message):
+                    await self._say(event)
+            if self._loss is not None:
+                raise self._loss
+
+    async def _expire(self) -> None:
+        await asyncio.sleep(self._settings.live_session_s)
+        raise SessionEnded(
+            "session_expired",
+            f"The session has lasted {self._settings.live_session_s} s, as long as it may.",
+            POLICY,
+        )
+
+    async def _beat(self) -> None:
+        """Keep the session's keys alive and see that somebody works on it."""
+        interval_s = self._settings.live_lease_s / BEATS_PER_LEASE
+        while True:
+            await asyncio.sleep(interval_s)
+            await self._store.keep_place(self._key_id, self.id, now_s=time.time())
+            if self._started_s is not None:
+                await self._check(self._started_s)
+
+    async def _check(self, started_s: float) -> None:
+        pulse = await self._store.beat(
+            self.id, self._options.config.model, is_waiting=not self._has_worker
+        )
+        if not pulse.is_known:
+            raise SessionEnded("session_lost", "Redis has forgotten the session; start again.")
+        if self._has_worker and not pulse.has_worker:
+            raise SessionEnded("worker_lost", "The worker of this session is gone; start again.")
+        self._has_worker = pulse.has_worker
+        waited_s = time.monotonic() - started_s
+        if not self._has_worker and waited_s > self._settings.live_start_s:
+            raise SessionEnded(
+                "no_worker", f"No worker had room for this session in {waited_s:.0f} s.", TRY_LATER
+            )
+
+    # What the client says ---------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                raise WebSocketDisconnect(message.get("code", GOING_AWAY))
+            try:
+                await self._follow(commands.parse_command(message.get("text")))
+            except InvalidEvent as exc:
+                await self._refuse(exc, exc.param, exc.event_id)
+
+    async def _refuse(self, exc: ScriptoriumError, param: str | None, event_id: str | None) -> None:
+        await self._say(dump_error(exc.code, str(exc), param=param, event_id=event_id))
+
+    async def _follow(self, command: Command) -> None:
+        match command.kind:
+            case commands.UPDATE | commands.BETA_UPDATE:
+                await self._update(command)
+            case commands.APPEND:
+                await self._append(command)
+            case commands.COMMIT:
+                await self._send(Entry(kind=Sent.COMMIT, event_id=command.event_id))
+            case _:
+                await self._send(Entry(kind=Sent.CLEAR, event_id=command.event_id))
+
+    async def _update(self, command: Command) -> None:
+        is_beta = command.kind == commands.BETA_UPDATE
+        old = self._options
+        try:
+            update = old.update_beta if is_beta else old.update
+            new = update(command.value)
+            if self._started_s is not None and new.config.model != old.config.model:
+                raise InvalidOption("model: cannot change once there was audio", param="model")
+        except InvalidOption as exc:
+            await self._refuse(exc, exc.param, command.event_id)
+            return
+        self._renderer.is_beta = is_beta
+        self._options = new
+        if self._started_s is not None and new.config != old.config:
+            data = new.config.to_json().encode()
+            await self._send(Entry(kind=Sent.CONFIG, data=data))
+        await self._say_session("updated")
+
+    async def _say_session(self, verb: str) -> None:
+        is_beta = self._renderer.is_beta
+        described = self._options.describe_beta() if is_beta else self._options.describe()
+        session = {"id": f"sess_{self.id}", "expires_at": self._expires_at, **described}
+        kind = "transcription_session" if is_beta else "session"
+        await self._say(dump_event(f"{kind}.{verb}", session=session))
+
+    async def _append(self, command: Command) -> None:
+        data: bytes = command.value
+        rate_hz = self._options.config.rate_hz
+        await self._wait_for_room(pcm_ticks(len(data), rate_hz), command.event_id)
+        size = 2 * rate_hz * ENTRY_S
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        if pieces:
+            await self._send(*(Entry(kind=Sent.AUDIO, data=piece) for piece in pieces))
+            self._sent_ticks += pcm_ticks(len(data), rate_hz)
+            self._metrics.live_audio_s.inc(len(data) / 2 / rate_hz)
+
+    async def _wait_for_room(self, num_ticks: int, event_id: str | None) -> None:
+        limit_s = self._settings.live_buffer_s
+        full = SessionEnded(
+            "input_audio_buffer_full",
+            f"More than {limit_s} s of audio wait to be recognised; send it as it is spoken.",
+            POLICY,
+            event_id=event_id,
+        )
+        if num_ticks > limit_s * TICKS_HZ:
+            raise full
+        with anyio.move_on_after(ROOM_WAIT_S) as scope:
+            while self._waiting_ticks() + num_ticks > limit_s * TICKS_HZ:
+                self._room.clear()
+                await self._room.wait()
+        if scope.cancelled_caught:
+            raise full
+
+    def _waiting_ticks(self) -> int:
+        return self._sent_ticks - self._heard_ms * TICKS_HZ // 1000
+
+    async def _send(self, *entries: Entry) -> None:
+        """Hand entries to the worker, which is asked for with the first of them."""
+        if self._started_s is None:
+            self._started_s = time.monotonic()
+            await self._store.start(self.id, self._options.config)
+        if not await self._store.send(self.id, entries):
+            raise SessionEnded("session_lost", "Redis has forgotten the session; start again.")

@@ -1,0 +1,227 @@
+"""The thread that lets the model hear live sessions, all of them in one step."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import structlog
+
+from adapters.base import Samples
+from adapters.streaming import start_streaming
+from core.errors import ScriptoriumError
+from core.live import Told
+from core.transcript import samples_to_ms
+from workers.gate import ModelGate
+from workers.live.session import Item, LiveSession
+from workers.loaded import LoadedAdapters
+
+log = structlog.get_logger(__name__)
+
+GATHER_S = 0.1
+"""How long audio is gathered before a step: sessions that come within it share the step."""
+
+
+class Update(Protocol):
+    """What a step adds; see `adapters.streaming.session.StreamUpdate`."""
+
+    @property
+    def delta(self) -> str:
+        """Text that follows all deltas before."""
+        ...
+
+
+class Stream(Protocol):
+    """A stream of one turn; see `adapters.streaming.session.StreamSession`."""
+
+    @property
+    def buffered_ms(self) -> int:
+        """Audio pushed but not heard yet."""
+        ...
+
+    def push(self, samples: Samples) -> None:
+        """Add audio."""
+        ...
+
+    def finish(self) -> None:
+        """Say that no more audio comes."""
+        ...
+
+
+class Streamer(Protocol):
+    """Steps streams of one loaded adapter; see `adapters.streaming.engine.StreamEngine`."""
+
+    def open(self, *, language: str | None = None, prompt: str | None = None) -> Stream:
+        """Return a new stream."""
+        ...
+
+    def step(self, sessions: Sequence[Stream]) -> Sequence[Update | None]:
+        """Let every stream that has enough new audio hear it."""
+        ...
+
+
+@dataclass(slots=True)
+class _Turn:
+    """An item in the model's thread."""
+
+    session: LiveSession
+    item: Item
+    stream: Stream
+    is_finishing: bool = False
+    parts: list[str] = field(default_factory=list)
+
+
+class Stepper:
+    """Runs until told to end; owns the adapters' streams."""
+
+    def __init__(
+        self,
+        *,
+        sessions: Callable[[], Sequence[LiveSession]],
+        loaded: LoadedAdapters,
+        gate: ModelGate,
+    ) -> None:
+        self._sessions = sessions
+        self._loaded = loaded
+        self._gate = gate
+        self._streamers: dict[str, Streamer] = {}
+        self._turns: dict[str, _Turn] = {}
+        self._news = threading.Event()
+        self._ending = threading.Event()
+
+    def wake(self) -> None:
+        """Say that there is audio, or that a session came or went."""
+        self._news.set()
+
+    def end(self) -> None:
+        """Make `run` return after the step of the moment."""
+        self._ending.set()
+        self._news.set()
+
+    def run(self) -> None:
+        """Step whenever there is something new."""
+        while True:
+            self._news.wait()
+            if self._ending.wait(GATHER_S):
+                return
+            self._news.clear()
+            try:
+                while self._step_all() and not self._ending.is_set():
+                    pass
+            except Exception as exc:  # the thread must go on for the sessions to come
+                log.exception("live.step_failed")
+                for session in self._sessions():
+                    session.end("internal_error", f"The worker failed: {type(exc).__name__}.")
+
+    def _step_all(self) -> bool:
+        """Hand the new audio over and step each model once; return whether more may be due."""
+        sessions = self._sessions()
+        self._forget(sessions)
+        is_busy = False
+        for model in sorted({session.model for session in sessions}):
+            of_model = [session for session in sessions if session.model == model]
+            with self._gate.live():
+                streamer = self._find_streamer(model, of_model)
+                if streamer is not None:
+                    is_busy |= self._step_model(streamer, of_model)
+        for session in sessions:
+            buffered = [t.stream.buffered_ms for t in self._turns.values() if t.session is session]
+            session.tell_heard(sum(buffered))
+        return is_busy
+
+    def _forget(self, sessions: Sequence[LiveSession]) -> None:
+        """Drop streams that nobody listens to, and models that nobody uses."""
+        wanted = {item.id for session in sessions for item in session.items()}
+        self._turns = {name: turn for name, turn in self._turns.items() if name in wanted}
+        models = {session.model for session in sessions}
+        if gone := [model for model in self._streamers if model not in models]:
+            with self._gate.live():
+                for model in gone:
+                    del self._streamers[model]
+                    self._loaded.unpin(model)
+
+    def _find_streamer(self, model: str, sessions: Sequence[LiveSession]) -> Streamer | None:
+        if model not in self._streamers:
+            try:
+                engine: Any = start_streaming(self._loaded.pin(model))
+                self._streamers[model] = engine
+            except TypeError as exc:
+                self._refuse(sessions, "model_not_live", str(exc))
+            except ScriptoriumError as exc:
+                self._refuse(sessions, exc.code, str(exc))
+        return self._streamers.get(model)
+
+    def _refuse(self, sessions: Sequence[LiveSession], code: str, message: str) -> None:
+        log.warning("live.refused", error_code=code, error=message)
+        for session in sessions:
+            session.end(code, message)
+
+    def _step_model(self, streamer: Streamer, sessions: Sequence[LiveSession]) -> bool:
+        turns = [
+            turn
+            for session in sessions
+            for item in session.items()
+            if (turn := self._feed(streamer, session, item)) is not None
+        ]
+        if not turns:
+            return False
+        updates = self._step(streamer, turns)
+        for turn, update in zip(turns, updates, strict=True):
+            self._tell(turn, update)
+        return any(update is not None for update in updates)
+
+    def _feed(self, streamer: Streamer, session: LiveSession, item: Item) -> _Turn | None:
+        """Return the item's stream with its new audio, or None if it cannot have one."""
+        turn = self._turns.get(item.id)
+        if turn is None:
+            config = item.config
+            try:
+                stream = streamer.open(language=config.language, prompt=config.prompt)
+            except ScriptoriumError as exc:
+                self._fail(session, item, exc)
+                return None
+            turn = self._turns[item.id] = _Turn(session, item, stream)
+        samples, is_ended = session.take_audio(item)
+        for part in samples:
+            turn.stream.push(part)
+        if is_ended and not turn.is_finishing:
+            turn.is_finishing = True
+            turn.stream.finish()
+        return turn
+
+    def _step(
+        self, streamer: Streamer, turns: Sequence[_Turn]
+    ) -> "Sequence[Update | Exception | None]":
+        """Step all; if that fails, each alone, so that a failure stays with its turn."""
+        try:
+            return streamer.step([turn.stream for turn in turns])
+        except Exception as exc:  # noqa: BLE001 - whatever a model raises must stay with its turn
+            if len(turns) == 1:
+                return [exc]
+            log.warning("live.isolated", num_turns=len(turns), error=str(exc))
+            return [answer for turn in turns for answer in self._step(streamer, [turn])]
+
+    def _tell(self, turn: _Turn, update: "Update | Exception | None") -> None:
+        if isinstance(update, Exception):
+            self._fail(turn.session, turn.item, update)
+        elif update is not None:
+            if update.delta:
+                turn.parts.append(update.delta)
+                turn.session.voice.tell(Told.DELTA, item_id=turn.item.id, delta=update.delta)
+        elif turn.is_finishing:
+            turn.session.finish(turn.item)
+            self._turns.pop(turn.item.id)
+            turn.session.voice.tell(
+                Told.COMPLETED,
+                item_id=turn.item.id,
+                text="".join(turn.parts),
+                audio_ms=samples_to_ms(turn.item.num_samples),
+            )
+
+    def _fail(self, session: LiveSession, item: Item, exc: Exception) -> None:
+        log.warning("live.item_failed", error=repr(exc))
+        session.finish(item)
+        self._turns.pop(item.id, None)
+        code = exc.code if isinstance(exc, ScriptoriumError) else ScriptoriumError.code
+        message = str(exc) if isinstance(exc, ScriptoriumError) else ScriptoriumError.title
+        session.voice.tell(Told.FAILED, item_id=item.id, code=code, message=message)
