@@ -73,11 +73,14 @@ class RunLoop(ABC, Generic[OutcomeT]):
         try:
             while self._waiting or self._active:
                 if self.stop.is_set():
-                    self._say_goodbye()
                     raise Stopped
                 self._start_steps(time.monotonic())
                 self._take_outcomes()
                 self.view.refresh()
+        except Stopped:
+            if not all(future.done() for future in self._futures):
+                self.view.say("Interrupted; waiting for what is on its way. Again to end at once.")
+            raise
         finally:
             for pool in (self._uploads, self._watchers):
                 pool.shutdown(cancel_futures=self.stop.is_set())
@@ -94,10 +97,6 @@ class RunLoop(ABC, Generic[OutcomeT]):
         """End what the server breaks over again and again."""
         if isinstance(subject, Item):
             self._finish(subject, failed(subject, "internal_error", str(reason)))
-
-    def _say_goodbye(self) -> None:
-        if self._futures:
-            self.view.say("Interrupted; waiting for what is on its way. Again to end at once.")
 
     def _is_due(self, subject: Pending, now_s: float) -> bool:
         return subject.next_s <= now_s and subject not in self._busy

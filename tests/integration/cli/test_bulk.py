@@ -167,7 +167,9 @@ def test_an_interrupted_run_uploads_nothing_twice_and_makes_no_job_twice(
 def stop(run: Process, stop_signal: int, service: Service) -> int:
     run.popen.send_signal(stop_signal)
     if stop_signal == signal.SIGINT:
-        wait_for(lambda: "on its way" in run.output(), what="it stops", process=run)
+        wait_for(
+            lambda: "on its way" in run.output() or run.popen.poll() is not None, what="it stops"
+        )
     service.watched.is_held = lambda _method, _path: False
     code = finish(run)
     # A killed client's last bytes may still be on their way in.
