@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from fastapi import Request
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.batch_schemas import DryRunView, PrefixBatch, UnusableLine
@@ -163,9 +163,10 @@ def get_batch(session: Session, batch_id: UUID, *, key_id: UUID, lock: bool = Fa
 
 
 def retry_batch(uow: UnitOfWork, context: ApiContext, batch: Batch, *, now: datetime) -> int:
-    """Open the items again whose jobs failed; a worker retries the jobs.
+    """Open the items again that failed; a worker retries their jobs.
 
-    Lines that never became a job stay as they are: the same line would fail again.
+    Lines that never became a job are read again if what was missing may have come. Others stay as
+    they are: the same line would fail again.
 
     Returns:
         How many items were opened.
@@ -176,7 +177,7 @@ def retry_batch(uow: UnitOfWork, context: ApiContext, batch: Batch, *, now: date
     is_failed = (
         BatchItem.batch_id == batch.id,
         BatchItem.status == ItemStatus.FAILED,
-        BatchItem.job_id.is_not(None),
+        or_(BatchItem.job_id.is_not(None), BatchItem.line.is_not(None)),
     )
     num_items = uow.session.scalar(select(func.count()).where(*is_failed)) or 0
     if not num_items and BatchStatus(batch.status) in RETRYABLE:
@@ -188,7 +189,7 @@ def retry_batch(uow: UnitOfWork, context: ApiContext, batch: Batch, *, now: date
     uow.session.execute(
         update(BatchItem)
         .where(*is_failed)
-        .values(status=ItemStatus.OPEN)
+        .values(status=ItemStatus.OPEN, error_code=None, error_message=None)
         .execution_options(synchronize_session=False)
     )
     uow.after_commit(partial(context.queue.expand, batch.id))

@@ -4,7 +4,7 @@ Works like a stage of a job: a claim with a lease, writes fenced by `batches.att
 transaction moves the position in the source with what it adds, so that no line is lost or doubled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -20,6 +20,7 @@ from core.errors import (
     LimitExceeded,
     NotFound,
     ScriptoriumError,
+    UploadIncomplete,
 )
 from lifecycle.batches import lock_batch
 from lifecycle.intake import Intake, MediaMaker, take_in
@@ -29,6 +30,9 @@ from models import Batch, BatchItem, BatchStatus, ItemStatus, Job, JobStatus
 LEASE = timedelta(seconds=120)
 MAX_AHEAD = 1000
 """Unfinished jobs of one batch: the rest waits in its manifest, not in queue and tables."""
+
+MAY_PASS = (NotFound, UploadIncomplete)
+"""What may have come by the time of a retry. What a line says wrongly stays wrong."""
 
 ACTIVE = (JobStatus.QUEUED, JobStatus.RUNNING)
 ENDED_BADLY = (JobStatus.FAILED, JobStatus.CANCELLED)
@@ -97,7 +101,7 @@ def add_items(
         if is_cancelled:
             item.status = ItemStatus.CANCELLED
         elif entry.error is not None or entry.line.custom_id in taken:
-            _reject(item, entry.error or _doubled(entry.line))
+            _reject(item, entry.error or _doubled(entry.line), entry.line)
         elif room <= 0 or not _submit(uow, intake, batch, item, entry, now=now):
             return False
         else:
@@ -107,6 +111,51 @@ def add_items(
         uow.session.add(item)
         batch.next_index += 1
         batch.position, batch.last_key = entry.end, entry.key
+    return True
+
+
+def lines_to_submit_again(session: Session, batch_id: UUID, *, limit: int) -> Sequence[BatchItem]:
+    """Return open items that are no jobs yet: lines that failed and were asked to go again."""
+    return session.scalars(
+        select(BatchItem)
+        .where(
+            BatchItem.batch_id == batch_id,
+            BatchItem.status == ItemStatus.OPEN,
+            BatchItem.line.is_not(None),
+        )
+        .order_by(BatchItem.index)
+        .limit(limit)
+    ).all()
+
+
+def submit_again(
+    uow: UnitOfWork,
+    intake: Intake,
+    claim: Batch,
+    entries: Mapping[int, Entry],
+    *,
+    now: datetime,
+) -> bool:
+    """Make jobs of items that `lines_to_submit_again` gave; return False where there is no room.
+
+    Args:
+        entries: By the items' index.
+
+    Raises:
+        LeaseLost: See `lock_claimed`.
+    """
+    batch = lock_claimed(uow.session, claim, now=now)
+    room = MAX_AHEAD - num_active(uow.session, batch.id)
+    for index, entry in entries.items():
+        item = uow.session.get_one(BatchItem, (batch.id, index), populate_existing=True)
+        if batch.cancel_requested_at is not None:
+            item.status, item.line = ItemStatus.CANCELLED, None
+        elif entry.error is not None:
+            _reject(item, entry.error, entry.line)
+        elif room <= 0 or not _submit(uow, intake, batch, item, entry, now=now):
+            return False
+        else:
+            room -= 1
     return True
 
 
@@ -209,15 +258,16 @@ def _submit(
     except LimitExceeded:
         return False
     except (InvalidInput, NotFound) as exc:
-        _reject(item, exc)
+        _reject(item, exc, entry.line)
     else:
-        item.job_id = job.id
+        item.job_id, item.line = job.id, None
     return True
 
 
-def _reject(item: BatchItem, error: ScriptoriumError) -> None:
+def _reject(item: BatchItem, error: ScriptoriumError, line: ParsedLine) -> None:
     item.status = ItemStatus.FAILED
     item.error_code, item.error_message = error.code, str(error)[:2000]
+    item.line = line.raw if isinstance(error, MAY_PASS) else None
 
 
 def _doubled(line: ParsedLine) -> InvalidOption:

@@ -38,10 +38,12 @@ class ParsedLine:
 
     Attributes:
         custom_id: None if the line has none that can be used.
+        raw: What the line of a `request` says, but for its name; see `parse_again`.
     """
 
     custom_id: str | None = None
     request: Request | None = None
+    raw: dict[str, Any] | None = None
     error: InvalidInput | None = None
 
 
@@ -56,19 +58,26 @@ def parse_line(settings: Settings, data: bytes | None, defaults: Mapping[str, An
     try:
         raw = _read_object(data)
         custom_id = _take_custom_id(raw)
-        return ParsedLine(custom_id=custom_id, request=_read_request(settings, raw, defaults))
     except InvalidInput as exc:
         return ParsedLine(custom_id=custom_id, error=exc)
+    return parse_again(settings, custom_id, raw, defaults)
+
+
+def parse_again(
+    settings: Settings, custom_id: str | None, raw: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> ParsedLine:
+    """Read what a line says but for its name; never raises for what that is."""
+    try:
+        request = _read_request(settings, dict(raw), defaults)
+    except InvalidInput as exc:
+        return ParsedLine(custom_id=custom_id, error=exc)
+    return ParsedLine(custom_id=custom_id, request=request, raw=dict(raw))
 
 
 def parse_key(settings: Settings, key: str, defaults: Mapping[str, Any]) -> ParsedLine:
     """Return the line that a stored object is; its key names it."""
     custom_id = key if len(key) <= MAX_CUSTOM_ID_CHARS else None
-    try:
-        raw = {SourceKind.MEDIA_KEY.value: key}
-        return ParsedLine(custom_id=custom_id, request=_read_request(settings, raw, defaults))
-    except InvalidInput as exc:
-        return ParsedLine(custom_id=custom_id, error=exc)
+    return parse_again(settings, custom_id, {SourceKind.MEDIA_KEY.value: key}, defaults)
 
 
 def check_defaults(settings: Settings, defaults: Mapping[str, Any]) -> None:

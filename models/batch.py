@@ -140,6 +140,7 @@ class BatchItem(Base):
         custom_id: The caller's name for it; None if the line has none that can be used.
         job_id: None if the line could not become a job, or the job was deleted.
         error_code: Why the line could not become a job; a failed job has its own.
+        line: The line itself, where what kept it from becoming a job may pass: `retry` reads it.
     """
 
     __tablename__ = "batch_items"
@@ -156,6 +157,7 @@ class BatchItem(Base):
     index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     custom_id: Mapped[str | None] = mapped_column(String(500))
     job_id: Mapped[UUID | None]
+    line: Mapped[dict[str, Any] | None]
     status: Mapped[ItemStatus] = mapped_column(String(16), default=ItemStatus.OPEN)
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None] = mapped_column(Text)

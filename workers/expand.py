@@ -20,12 +20,14 @@ from lifecycle.expansion import (
     finish_expansion,
     jobs_to_cancel,
     jobs_to_retry,
+    lines_to_submit_again,
     lock_claimed,
     release_batch,
+    submit_again,
 )
 from lifecycle.intake import Intake, find_media
 from lifecycle.jobs import cancel_job, delete_object, get_job, retry_job
-from lifecycle.manifest import MAX_LINE_BYTES, ParsedLine, parse_key, parse_line
+from lifecycle.manifest import MAX_LINE_BYTES, ParsedLine, parse_again, parse_key, parse_line
 from lifecycle.results import iter_results
 from models import Batch, BatchStatus, ItemStatus
 from workers.context import WorkerContext
@@ -86,6 +88,8 @@ class Expander:
             except MediaGone as exc:
                 self._fail(exc)
                 return False
+            if not self._submit_again(deadline):
+                return time.monotonic() >= deadline
             if batch.cancel_requested_at is None and not self._retry_jobs(deadline):
                 return True
         self._settle()
@@ -118,6 +122,25 @@ class Expander:
                 has_room = add_items(uow, self._intake, self._batch, chunk, now=self._context.now())
             if not has_room or time.monotonic() >= deadline:
                 return False
+
+    def _submit_again(self, deadline: float) -> bool:
+        """Return whether no line waits any more that was no job and was asked to go again."""
+        context, batch = self._context, self._batch
+        while time.monotonic() < deadline:
+            with read_session(context.sessions) as session:
+                items = lines_to_submit_again(session, batch.id, limit=LINES_PER_TRANSACTION)
+            if not items:
+                return True
+            entries = {
+                item.index: self._look(
+                    parse_again(context.settings, item.custom_id, item.line or {}, batch.defaults)
+                )
+                for item in items
+            }
+            with unit_of_work(context.sessions) as uow:
+                if not submit_again(uow, self._intake, batch, entries, now=context.now()):
+                    return False
+        return False
 
     def _entries(self) -> Iterator[Entry]:
         batch = self._batch
