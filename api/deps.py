@@ -59,7 +59,12 @@ def get_context(connection: HTTPConnection) -> ApiContext:
     return context
 
 
-Context = Annotated[ApiContext, Depends(get_context)]
+async def _context(connection: HTTPConnection) -> ApiContext:
+    # `async`, like all here that blocks on nothing: FastAPI takes the others to a thread and back.
+    return get_context(connection)
+
+
+Context = Annotated[ApiContext, Depends(_context)]
 
 
 def identify(context: ApiContext, connection: HTTPConnection) -> Caller:
@@ -171,7 +176,7 @@ Uow = Annotated[UnitOfWork, Depends(_uow, scope="function")]
 Reading = Annotated[Session, Depends(_reading, scope="function")]
 
 
-def _job_id(
+async def _job_id(
     job_id: Annotated[str, Path(json_schema_extra={"format": "uuid"})],
 ) -> UUID:
     try:

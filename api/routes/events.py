@@ -12,13 +12,14 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from api.context import ApiContext
 from api.deps import Context, JobId, Reader, get_context, identify
-from api.job_events import follow, read_page
+from api.job_events import follow
 from api.sockets import deny
 from api.sse import HEARTBEAT, SEND_TIMEOUT_S, EventStream, frame, opening
 from core.db import read_session
 from core.errors import InvalidOption, JobNotFound, ScriptoriumError
 from core.keys import Scope
 from lifecycle.jobs import get_job
+from models import JobStatus
 
 router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
@@ -45,9 +46,8 @@ async def stream_events(
 ) -> Response:
     """Follow a job: every event above `after` or Last-Event-ID once, in order, then live."""
     since = after if last_event_id is None else _parse_seq(last_event_id)
-    await anyio.to_thread.run_sync(partial(_check_job, context, caller.key_id, job_id))
-    page = await anyio.to_thread.run_sync(partial(read_page, context.sessions, job_id, since))
-    if page.is_over and not page.events:
+    look = partial(_is_over, context, caller.key_id, job_id, since)
+    if await anyio.to_thread.run_sync(look):
         return Response(status_code=204)
     return EventStream(_frames(context, job_id, since))
 
@@ -110,6 +110,13 @@ def _admit(context: ApiContext, socket: WebSocket, job_id: UUID) -> None:
 def _check_job(context: ApiContext, key_id: UUID, job_id: UUID) -> None:
     with read_session(context.sessions) as session:
         get_job(session, key_id, job_id)
+
+
+def _is_over(context: ApiContext, key_id: UUID, job_id: UUID, since: int) -> bool:
+    """Whether nothing comes after `since`. Raises `JobNotFound` for another key's job."""
+    with read_session(context.sessions) as session:
+        job = get_job(session, key_id, job_id)
+        return JobStatus(job.status).is_final and since >= job.last_seq
 
 
 def _parse_seq(text: str) -> int:
