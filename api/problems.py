@@ -92,6 +92,7 @@ def describe(exc: Exception) -> Problem:
 def respond(problem: Problem, *, path: str, request_id: str | None) -> Response:
     """Return the response in the dialect of `path`."""
     if path.startswith(OPENAI_PATHS):
+        problem = _as_openai_would(problem)
         return JSONResponse(
             openai_body(problem), status_code=problem.status, headers=problem.headers
         )
@@ -135,8 +136,6 @@ async def _on_error(request: Request, exc: Exception) -> Response:
     level = "warning" if problem.status >= 500 else "info"
     getattr(log, level)("request.refused", status=problem.status, error_code=problem.code)
     path = request.scope["path"]
-    if path.startswith(OPENAI_PATHS):
-        problem = _as_openai_would(problem)
     return respond(problem, path=path, request_id=request.scope.get("state", {}).get("request_id"))
 
 

@@ -126,17 +126,25 @@ class Connection:
         """Serve until the client leaves or the session ends; then free everything."""
         try:
             with self._metrics.live_sessions.track_inprogress():
-                async with anyio.create_task_group() as tasks:
-                    for work in (self._receive, self._tell, self._beat, self._expire):
-                        tasks.start_soon(self._run, work, tasks.cancel_scope)
+                await self._serve()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(SEND_TIMEOUT_S):
                 await self._clean_up()
 
-    async def _run(
-        self, work: Callable[[], Coroutine[Any, Any, None]], scope: anyio.CancelScope
-    ) -> None:
-        """Run one of the tasks; the first that ends ends all."""
+    async def _serve(self) -> None:
+        """Greet, then run all tasks; the first that ends ends all."""
+        async with anyio.create_task_group() as tasks:
+
+            async def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+                await self._guard(work)
+                tasks.cancel_scope.cancel()
+
+            if await self._guard(self._greet):
+                for work in (self._receive, self._tell, self._beat, self._expire):
+                    tasks.start_soon(run, work)
+
+    async def _guard(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run one of the tasks and keep why it ended; return whether nothing went wrong."""
         try:
             await work()
         except SessionEnded as exc:
@@ -144,8 +152,10 @@ class Connection:
         except ScriptoriumError as exc:
             self._end = self._end or SessionEnded(exc.code, str(exc))
         except (WebSocketDisconnect, TimeoutError):
-            pass
-        scope.cancel()
+            pass  # the client is gone
+        else:
+            return True
+        return False
 
     async def _clean_up(self) -> None:
         end = self._end
@@ -173,9 +183,11 @@ class Connection:
         with anyio.fail_after(SEND_TIMEOUT_S):
             await self._socket.send_text(event)
 
+    async def _greet(self) -> None:
+        await self._say_session("created")
+
     async def _tell(self) -> None:
         """Send what the worker says."""
-        await self._say_session("created")
         while True:
             await self._has_news.wait()
             self._has_news.clear()
