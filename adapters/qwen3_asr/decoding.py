@@ -2,21 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
-from adapters.qwen3_asr.keys import KeptKeys, batch_keys, group_by_length, unbatch_keys
-
-CALL_OVERHEAD = 48
-"""Cost of a forward pass by itself in prompt positions, for grouping prompts: measured with the
-smallest checkpoint on one CPU core (2.3 ms against 50 us a position)."""
-
-_CROWDED = 0.75
-"""Rows that are done leave the batch once no more than this part of it goes on: each departure
-copies the others' keys, each row that stays is computed for nothing."""
+from adapters.qwen3_asr.attention import Plan, ReadPlan, WritePlan, as_mask, install
+from adapters.qwen3_asr.keys import KeptKeys, RowKeys
 
 TokenSink = Callable[[int, int], None]
 """Called with (row, token) for every token of an answer, as it is decoded."""
@@ -42,15 +35,15 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPrompt:
-    """A prompt the model has read.
+class ReadPrompts:
+    """Prompts the model has read.
 
     Attributes:
-        keys: Of all its positions, kept ones included; views of a batch's (`KeptKeys.clone`).
-        logits: Of the token that follows, shape (vocabulary,), float32.
+        keys: Of all their positions, kept ones included.
+        logits: Of the tokens that follow, shape (rows, vocabulary), float32.
     """
 
-    keys: KeptKeys
+    keys: RowKeys
     logits: Tensor
 
 
@@ -79,7 +72,8 @@ class Decoder:
     def __init__(self, model: Any, end_tokens: Sequence[int]) -> None:  # noqa: ANN401
         self.num_tokens = 0
         self._model = model
-        self._config = model.config.text_config
+        self._text_model = model.model.language_model
+        install(self._text_model)
         self._end_tokens = frozenset(end_tokens)
 
     @property
@@ -94,114 +88,87 @@ class Decoder:
         embeddings: Tensor = self._model.get_input_embeddings()(ids)
         return embeddings
 
-    def read(self, rows: Sequence[Row]) -> list[ReadPrompt]:
-        """Read every row's prompt, those of similar length in one forward pass."""
-        lengths = [len(row.embeddings) for row in rows]
-        prompts: dict[int, ReadPrompt] = {}
-        for group in group_by_length(lengths, overhead=CALL_OVERHEAD):
-            read = self._read_together([rows[index] for index in group])
-            prompts.update(zip(group, read, strict=True))
-        self.num_tokens += sum(lengths)
-        return [prompts[index] for index in range(len(rows))]
+    def read(self, rows: Sequence[Row]) -> ReadPrompts:
+        """Read every row's prompt, all in one forward pass and none padded."""
+        keys, hidden, ends = self._read(rows)
+        logits: Tensor = self._model.lm_head(hidden[[end - 1 for end in ends]])
+        return ReadPrompts(keys, logits.float())
 
     def answer(self, rows: Sequence[Row], *, sink: TokenSink | None = None) -> list[Decoded]:
         """Read prompts and write their answers."""
         return self.write(self.read(rows), rows, sink=sink)
 
     def write(
-        self, prompts: Sequence[ReadPrompt], rows: Sequence[Row], *, sink: TokenSink | None = None
+        self, prompts: ReadPrompts, rows: Sequence[Row], *, sink: TokenSink | None = None
     ) -> list[Decoded]:
-        """Write the answers to prompts that were read; rows that are done leave in groups."""
+        """Write the answers to prompts that were read; rows that are done leave at once.
+
+        The keys of `prompts` are written on and are of no use afterwards.
+        """
         writers = [_Writer(at, row, self._end_tokens, sink) for at, row in enumerate(rows)]
-        alive = list(writers)  # which row is where; those that are done may stay a while
-        cache = batch_keys([prompt.keys for prompt in prompts], self._config)
-        lengths = self._tensor([prompt.keys.length for prompt in prompts])
-        mask = torch.arange(int(lengths.max()), device=self.device).flip(0) < lengths[:, None]
-        logits = torch.stack([prompt.logits for prompt in prompts])
+        going = list(writers)
+        keys, logits = prompts.keys, prompts.logits
         while True:
-            tokens, logprobs = _choose(logits, alive)
-            for writer, token, logprob in zip(alive, tokens, logprobs, strict=True):
-                writer.take(token, logprob)
-            going = [place for place, writer in enumerate(alive) if writer.is_going]
+            tokens, logprobs = _choose(logits, going)
+            # From the last to the first: the last takes the place of one that leaves.
+            for place in reversed(range(len(going))):
+                going[place].take(tokens[place], logprobs[place])
+                if not going[place].is_going:
+                    keys.drop(place)
+                    going[place], tokens[place] = going[-1], tokens[-1]
+                    going.pop(), tokens.pop()
             if not going:
                 return [writer.answer for writer in writers]
-            step = self._tensor(tokens)
-            if len(going) <= _CROWDED * len(alive):
-                index = self._tensor(going)
-                cache.batch_select_indices(index)
-                mask, lengths, step = mask[index], lengths[index], step[index]
-                alive = [alive[place] for place in going]
-            mask = torch.cat([mask, mask.new_ones(len(alive), 1)], dim=1)
-            output = self._run(cache, mask, lengths[:, None], input_ids=step[:, None])
+            keys.extend()
+            plan = WritePlan(keys, self.device)
+            hidden = self._run(self.embed(tokens)[:, None], plan, plan.positions)
             self.num_tokens += len(going)
-            lengths = lengths + 1
-            logits = output[:, -1].float()
+            logits = self._model.lm_head(hidden[:, 0]).float()
 
-    def score(self, prompt: ReadPrompt, answers: Sequence[Sequence[int]]) -> Tensor:
-        """Return the log probability of each of `answers` after `prompt`, shape (len(answers),).
+    def score(self, kept: KeptKeys, answers: Sequence[Sequence[int]], logits: Tensor) -> Tensor:
+        """Return the log probability of each of `answers` after a prompt, shape (len(answers),).
 
         Args:
+            kept: The prompt's keys.
             answers: Token ids, at least two in each.
+            logits: Those that follow the prompt.
         """
-        longest = max(len(answer) for answer in answers) - 1
-        cache = batch_keys([prompt.keys] * len(answers), self._config)
-        ids = torch.zeros(len(answers), longest, dtype=torch.long, device=self.device)
-        for index, answer in enumerate(answers):
-            ids[index, : len(answer) - 1] = self._tensor(answer[:-1])
-        # Padding is on the right, where nothing real looks at it.
-        output = self._model(input_ids=ids, cache=cache, use_cache=True)
-        self.num_tokens += ids.numel()
-        after = torch.log_softmax(output.logits.float(), dim=-1)
-        start = torch.log_softmax(prompt.logits, dim=-1)
+        rows = [
+            Row(embeddings=self.embed(answer[:-1]), kept=kept, max_new_tokens=0)
+            for answer in answers
+        ]
+        _, hidden, ends = self._read(rows)
+        after = torch.log_softmax(self._model.lm_head(hidden).float(), dim=-1)
+        start = torch.log_softmax(logits, dim=-1)
         scores = [
-            start[answer[0]] + after[index, torch.arange(len(answer) - 1), list(answer[1:])].sum()
-            for index, answer in enumerate(answers)
+            start[answer[0]] + after[torch.arange(first, end), list(answer[1:])].sum()
+            for answer, (first, end) in zip(answers, pairwise([0, *ends]), strict=True)
         ]
         return torch.stack(scores)
 
-    def _read_together(self, rows: Sequence[Row]) -> list[ReadPrompt]:
-        """Read prompts in one pass: kept keys and embeddings are left-padded, each by itself."""
-        kept = [row.kept.length for row in rows]
-        new = [len(row.embeddings) for row in rows]
-        num_kept, num_new = max(kept), max(new)
-        cache = batch_keys([row.kept for row in rows], self._config)
-        inputs = rows[0].embeddings.new_zeros(len(rows), num_new, rows[0].embeddings.shape[1])
-        mask = torch.zeros(len(rows), num_kept + num_new, dtype=torch.bool, device=self.device)
-        positions = torch.zeros(len(rows), num_new, dtype=torch.long, device=self.device)
-        spans = []
-        for index, row in enumerate(rows):
-            start = num_new - new[index]
-            inputs[index, start:] = row.embeddings
-            mask[index, num_kept - kept[index] : num_kept] = True
-            mask[index, num_kept + start :] = True
-            positions[index, start:] = kept[index] + torch.arange(new[index], device=self.device)
-            old = (num_kept - kept[index], num_kept)
-            spans.append([old, (num_kept + start, num_kept + num_new)])
-        logits = self._run(cache, mask, positions, inputs_embeds=inputs)[:, -1].float()
-        keys = unbatch_keys(cache, spans)
-        return [ReadPrompt(*pair) for pair in zip(keys, logits, strict=True)]
+    def _read(self, rows: Sequence[Row]) -> tuple[RowKeys, Tensor, list[int]]:
+        """Return the keys, the last layer's output (total, hidden), and where each row ends."""
+        num_new = [len(row.embeddings) for row in rows]
+        lengths = [row.kept.length + new for row, new in zip(rows, num_new, strict=True)]
+        packed = torch.cat([row.embeddings for row in rows])
+        keys = RowKeys(lengths, self._text_model.config, packed)
+        for number, row in enumerate(rows):
+            keys.fill(number, row.kept)
+        plan = ReadPlan(keys, num_new, self.device)
+        hidden = self._run(packed[None], plan, plan.positions)
+        self.num_tokens += len(packed)
+        return keys, hidden[0], list(accumulate(num_new))
 
-    def _run(
-        self,
-        cache: DynamicCache,
-        mask: Tensor,
-        positions: Tensor,
-        **inputs: Tensor,
-    ) -> Tensor:
-        """Return the logits of the last position, shape (rows, 1, vocabulary)."""
-        output = self._model(
-            **inputs,
-            attention_mask=mask,
+    def _run(self, embeddings: Tensor, plan: Plan, positions: Tensor) -> Tensor:
+        """Return the last layer's output for `embeddings`, shape (rows, positions, hidden)."""
+        output = self._text_model(
+            inputs_embeds=embeddings,
+            attention_mask=as_mask(plan),
             position_ids=positions,
-            cache=cache,
-            use_cache=True,
-            logits_to_keep=1,
+            use_cache=False,
         )
-        logits: Tensor = output.logits
-        return logits
-
-    def _tensor(self, values: Sequence[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.long, device=self.device)
+        hidden: Tensor = output.last_hidden_state
+        return hidden
 
 
 class _Writer:
@@ -220,9 +187,7 @@ class _Writer:
         self._generator = torch.Generator().manual_seed(row.seed) if row.temperature > 0 else None
 
     def take(self, token: int, logprob: float) -> None:
-        """Add the next token, unless the answer is complete."""
-        if not self.is_going:
-            return
+        """Add the next token."""
         self.answer.sum_logprob += logprob
         self.answer.has_ended = token in self._end_tokens
         if not self.answer.has_ended:
@@ -241,7 +206,7 @@ def _choose(logits: Tensor, writers: Sequence[_Writer]) -> tuple[list[int], list
     """Return each row's next token and its log probability at temperature 1."""
     chosen = logits.argmax(dim=-1)
     for place, writer in enumerate(writers):
-        if writer.temperature > 0 and writer.is_going:
+        if writer.temperature > 0:
             chosen[place] = writer.sample(logits[place])
     picked = logits.gather(-1, chosen[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
     return chosen.tolist(), picked.tolist()

@@ -1,5 +1,6 @@
 """Log-mel features, computed clip by clip and, for streams, frame by frame."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,12 +56,22 @@ class LogMel:
 
     def raw(self, samples: Samples) -> Tensor:
         """Return log10 mel power, shape (num_bins, len(samples) // hop)."""
-        wave = torch.from_numpy(samples).to(self._device)
-        spectrum = torch.stft(
-            wave, self.num_fft, self.hop, window=self._window, return_complex=True
-        )
-        power = self._filters @ (spectrum[..., :-1].abs() ** 2)
-        return torch.clamp(power, min=1e-10).log10()
+        return self.raw_many([samples])[0]
+
+    def raw_many(self, clips: Sequence[Samples]) -> list[Tensor]:
+        """Return `raw` of each clip; those of equal length are computed together."""
+        frames: dict[int, Tensor] = {}
+        by_length: dict[int, list[int]] = {}
+        for number, samples in enumerate(clips):
+            by_length.setdefault(len(samples), []).append(number)
+        for numbers in by_length.values():
+            wave = torch.from_numpy(np.stack([clips[n] for n in numbers])).to(self._device)
+            spectrum = torch.stft(
+                wave, self.num_fft, self.hop, window=self._window, return_complex=True
+            )
+            power = self._filters @ (spectrum[..., :-1].abs() ** 2)
+            frames |= zip(numbers, torch.clamp(power, min=1e-10).log10(), strict=True)
+        return [frames[number] for number in range(len(clips))]
 
     @staticmethod
     def normalise(raw: Tensor, ceiling: float) -> Tensor:

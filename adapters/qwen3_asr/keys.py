@@ -1,4 +1,4 @@
-"""Keys and values of rows of different length: kept apart, batched when the model runs."""
+"""Keys and values of rows of different length, in one buffer that answers are written into."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+
+_ROOM = 64
+"""Positions a buffer grows by when its longest row is full: growing copies all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,69 +35,60 @@ class KeptKeys:
         return KeptKeys(tuple((k.clone(), v.clone()) for k, v in self.layers))
 
 
-def batch_keys(rows: Sequence[KeptKeys], config: Any) -> DynamicCache:  # noqa: ANN401
-    """Return a cache of `rows`, padded with zeros on the left to the longest.
+class RowKeys:
+    """Keys and values of the rows of a batch; a row's position is its column.
 
-    Args:
-        config: The text model's.
+    Attributes:
+        lengths: Positions of each row; columns beyond are of no meaning.
+        layers: (keys, values) of each layer, each of shape (rows, heads, room, head_dim).
     """
-    cache = DynamicCache(config=config)
-    longest = max(row.length for row in rows)
-    if not longest:
-        return cache
-    filled = next(row for row in rows if row.length)
-    for layer, (some, _) in enumerate(filled.layers):
-        shape = (len(rows), some.shape[0], longest, some.shape[2])
-        keys, values = some.new_zeros(shape), some.new_zeros(shape)
-        for at, row in enumerate(rows):
-            if row.length:
-                keys[at, :, longest - row.length :], values[at, :, longest - row.length :] = (
-                    row.layers[layer]
-                )
-        cache.update(keys, values, layer)
-    return cache
+
+    def __init__(self, lengths: Sequence[int], config: Any, like: Tensor) -> None:  # noqa: ANN401
+        """Make room for rows of `lengths` and some more.
+
+        Args:
+            config: The text model's.
+            like: Says where and in which number format.
+        """
+        head_dim = getattr(config, "head_dim", None)
+        head_dim = head_dim or config.hidden_size // config.num_attention_heads
+        shape = (len(lengths), config.num_key_value_heads, max(lengths) + _ROOM, head_dim)
+        self.lengths = list(lengths)
+        # Zeros: what lies beyond a row's length is masked, and must be finite for that.
+        self.layers = [
+            (like.new_zeros(shape), like.new_zeros(shape)) for _ in range(config.num_hidden_layers)
+        ]
+
+    def fill(self, row: int, kept: KeptKeys) -> None:
+        """Copy what is kept to the beginning of a row."""
+        for (keys, values), (old_keys, old_values) in zip(self.layers, kept.layers, strict=False):
+            keys[row, :, : kept.length] = old_keys
+            values[row, :, : kept.length] = old_values
+
+    def row(self, row: int) -> KeptKeys:
+        """Return a row's keys, as views."""
+        length = self.lengths[row]
+        return KeptKeys(tuple((k[row, :, :length], v[row, :, :length]) for k, v in self.layers))
+
+    def extend(self) -> None:
+        """Make each row one position longer."""
+        self.lengths = [length + 1 for length in self.lengths]
+        room = self.layers[0][0].shape[2]
+        if max(self.lengths) > room:
+            self.layers = [(_widen(keys), _widen(values)) for keys, values in self.layers]
+
+    def drop(self, row: int) -> None:
+        """Take a row out; the last takes its place."""
+        last = len(self.lengths) - 1
+        length = self.lengths.pop()
+        if row < last:
+            self.lengths[row] = length
+        for number, (keys, values) in enumerate(self.layers):
+            if row < last:
+                keys[row, :, :length] = keys[last, :, :length]
+                values[row, :, :length] = values[last, :, :length]
+            self.layers[number] = keys[:last], values[:last]
 
 
-def unbatch_keys(cache: Any, spans: Sequence[Sequence[tuple[int, int]]]) -> list[KeptKeys]:  # noqa: ANN401
-    """Return each row's keys: the positions in its `spans`, in order; views where one is enough."""
-    return [
-        KeptKeys(
-            tuple(
-                (
-                    _join([layer.keys[row, :, start:end] for start, end in parts if start < end]),
-                    _join([layer.values[row, :, start:end] for start, end in parts if start < end]),
-                )
-                for layer in cache.layers
-            )
-        )
-        for row, parts in enumerate(spans)
-    ]
-
-
-def _join(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-
-
-def group_by_length(lengths: Sequence[int], *, overhead: int) -> list[list[int]]:
-    """Return indices in groups of similar length, so that padding and calls together cost least.
-
-    Args:
-        overhead: What a call costs by itself, in positions.
-    """
-    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
-    # best[n]: least cost of the n shortest, and where their last group begins.
-    best: list[tuple[int, int]] = [(0, 0)]
-    for end in range(1, len(order) + 1):
-        longest = lengths[order[end - 1]]
-        best.append(
-            min(
-                (best[start][0] + overhead + (end - start) * longest, start) for start in range(end)
-            )
-        )
-    groups: list[list[int]] = []
-    end = len(order)
-    while end:
-        start = best[end][1]
-        groups.append(order[start:end])
-        end = start
-    return groups
+def _widen(buffer: Tensor) -> Tensor:
+    return torch.nn.functional.pad(buffer, (0, 0, 0, _ROOM))

@@ -11,7 +11,7 @@ from transformers import AutoConfig, Qwen3ASRForConditionalGeneration, Qwen3ASRP
 
 from adapters.base import LoadOptions, Samples
 from adapters.qwen3_asr.answers import TEXT_TAG
-from adapters.qwen3_asr.decoding import Decoded, Decoder, ReadPrompt, Row
+from adapters.qwen3_asr.decoding import Decoded, Decoder, ReadPrompts, Row
 from adapters.qwen3_asr.encoding import PackedEncoder
 from adapters.qwen3_asr.features import LogMel
 from adapters.qwen3_asr.languages import LANGUAGE_NAMES
@@ -146,7 +146,8 @@ class Qwen3Runtime:
             DeviceOutOfMemory: The batch is too large.
         """
         try:
-            return [self._score_names(one) for one in self.decoder.read(self._rows(requests))]
+            prompts = self.decoder.read(self._rows(requests))
+            return [self._score_names(prompts, row) for row in range(len(requests))]
         except torch.OutOfMemoryError as exc:
             raise errors.DeviceOutOfMemory(f"{len(requests)} windows") from exc
 
@@ -172,10 +173,11 @@ class Qwen3Runtime:
             for request, audio in zip(requests, self.encoder.encode(clips), strict=True)
         ]
 
-    def _score_names(self, prompt: ReadPrompt) -> dict[str, float]:
-        """Return P(language) from log P(`language NAME<asr_text>`) after `prompt`."""
+    def _score_names(self, prompts: ReadPrompts, row: int) -> dict[str, float]:
+        """Return P(language) from log P(`language NAME<asr_text>`) after a prompt."""
         names = [f"language {name}{TEXT_TAG}" for name in LANGUAGE_NAMES.values()]
-        scores = self.decoder.score(prompt, [self.encode_text(name) for name in names])
+        answers = [self.encode_text(name) for name in names]
+        scores = self.decoder.score(prompts.keys.row(row), answers, prompts.logits[row])
         return dict(zip(LANGUAGE_NAMES, torch.softmax(scores, dim=-1).tolist(), strict=True))
 
 

@@ -1,6 +1,7 @@
 """Steps of many streams in one batch. Imports torch; `adapters.streaming` does not."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +10,7 @@ from adapters.qwen3_asr.decoding import Decoded, Row
 from adapters.qwen3_asr.languages import find_language_name
 from adapters.streaming.base import StreamCounters, StreamUpdate
 from adapters.streaming.session import StreamSession
+from adapters.streaming.utterance import measure
 from core import errors
 
 if TYPE_CHECKING:
@@ -95,21 +97,31 @@ class StreamEngine:
         suffixes = self._encode(sessions)
         rows = [self._row(*each) for each in zip(sessions, suffixes, strict=True)]
         prompts = self._runtime.decoder.read(rows)
-        for session, suffix, prompt in zip(sessions, suffixes, prompts, strict=True):
-            session.audio().keep(suffix, prompt.keys)
+        for number, (session, suffix) in enumerate(zip(sessions, suffixes, strict=True)):
+            session.audio().keep(suffix, prompts.keys.row(number))
         return self._runtime.decoder.write(prompts, rows)
 
     def _encode(self, sessions: Sequence[StreamSession]) -> list["Suffix"]:
-        plans = [session.audio().plan() for session in sessions]
-        embeddings = self._runtime.encoder.encode(
-            [features for plan in plans for features in plan.features]
+        encoder = self._runtime.encoder
+        audios = [session.audio() for session in sessions]
+        measure(self._runtime.mel, audios)
+        plans = [audio.plan() for audio in audios]
+        convolved = iter(encoder.convolve([f for plan in plans for f in plan.features.values()]))
+        windows = [
+            audio.assemble(plan, list(islice(convolved, len(plan.features))))
+            for audio, plan in zip(audios, plans, strict=True)
+        ]
+        embeddings = iter(
+            encoder.attend(
+                [window for own in windows for window in own],
+                num_frames=sum(plan.num_frames for plan in plans),
+            )
         )
         suffixes = []
-        for session, plan in zip(sessions, plans, strict=True):
-            own, embeddings = embeddings[: len(plan.features)], embeddings[len(plan.features) :]
-            before = session.audio().num_reencoded
-            suffixes.append(session.audio().settle(plan, own))
-            self._reencoded += session.audio().num_reencoded - before
+        for audio, plan, own in zip(audios, plans, windows, strict=True):
+            before = audio.num_reencoded
+            suffixes.append(audio.settle(plan, list(islice(embeddings, len(own)))))
+            self._reencoded += audio.num_reencoded - before
         return suffixes
 
     def _row(self, session: StreamSession, suffix: "Suffix") -> Row:

@@ -1,10 +1,11 @@
 """One utterance of a stream while it grows: what of its encoding and its keys can be kept.
 
 Exact: what a step computes equals a computation over the whole utterance, because
-* the encoder attends inside 8 s windows: a full window's embeddings do not change. A window is
-  full once the samples its last frame reaches for have come, 12.5 ms after its end;
+* the encoder convolves pieces of 1 s by themselves and attends inside windows of 8 s: what it made
+  of a full one does not change. It is full once the samples its last frame reaches for have come,
+  12.5 ms after its end;
 * features are cut off 8 decades below the loudest bin of the utterance. When a louder bin comes,
-  exactly the windows in which the cut-off changes a bin are encoded again;
+  exactly those in which the cut-off changes a bin are encoded again;
 * the decoder is causal: keys and values of [prompt head, full windows] do not change either.
 """
 
@@ -23,15 +24,16 @@ from adapters.qwen3_asr.prompts import PromptLayout
 
 
 @dataclass(frozen=True, slots=True)
-class FullWindow:
-    """A full attention window.
+class Computed:
+    """What was computed of some frames, and under which ceiling.
 
     Attributes:
-        lowest: Its smallest raw log-mel value.
-        ceiling: The utterance's loudest bin when it was encoded.
+        value: A convolved piece, or a full window's embeddings.
+        lowest: The frames' smallest raw log-mel value.
+        ceiling: The utterance's loudest bin at the time.
     """
 
-    embeddings: Tensor
+    value: Tensor
     lowest: float
     ceiling: float
 
@@ -46,15 +48,17 @@ class EncodePlan:
 
     Attributes:
         windows: Number of each full window that is new or stale.
-        features: Theirs, and last those of the open window if there is one.
-        has_open: Whether there is one.
+        pieces: Numbers of the pieces of each of them, and last those of the open window, if any.
+        features: Of the pieces that must be convolved, by number.
         ceiling: The loudest bin so far.
+        num_frames: Of all windows together.
     """
 
     windows: tuple[int, ...]
-    features: list[Tensor]
-    has_open: bool
+    pieces: list[range]
+    features: dict[int, Tensor]
     ceiling: float
+    num_frames: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,33 +83,22 @@ class Utterance:
     _provisional: Tensor | None = None  # frames after those, as if the audio ended here
     _wave: Samples = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     _wave_start: int = 0
-    _windows: list[FullWindow] = field(default_factory=list)
+    _is_measured: bool = True  # whether the frames are those of all samples
+    _windows: list[Computed] = field(default_factory=list)
+    _pieces: dict[int, Computed] = field(default_factory=dict)  # whole ones of the open window
 
     def append(self, samples: Samples) -> None:
-        """Take new audio and compute the frames that it completes."""
+        """Take new audio; `measure` must follow."""
         self._wave = np.concatenate([self._wave, samples])
         self.num_samples += len(samples)
-        total = max(self.num_samples, self.mel.min_samples) // self.mel.hop
-        num_done = 0 if self._raw is None else self._raw.shape[1]
-        # Two frames earlier, so that the reflected edge of this piece stays out of new frames.
-        start = max(0, num_done - 2) * self.mel.hop
-        self._wave = self._wave[start - self._wave_start :]
-        self._wave_start = start
-        shortest = self.mel.min_samples - start
-        frames = self.mel.raw(pad_samples(self._wave, min_samples=shortest))
-        frames = frames[:, num_done - start // self.mel.hop :]
-        complete = min(total, max(0, (self.num_samples - self.mel.reach) // self.mel.hop + 1))
-        complete = max(complete, num_done)
-        new = frames[:, : complete - num_done]
-        self._raw = new if self._raw is None else torch.cat([self._raw, new], dim=1)
-        self._provisional = frames[:, complete - num_done :]
+        self._is_measured = False
 
     def plan(self) -> EncodePlan:
         """Return what must be encoded to answer for the audio so far."""
         if self._raw is None or self._provisional is None:
             raise ValueError("an utterance without audio has nothing to encode")
         raw = torch.cat([self._raw, self._provisional], dim=1)
-        size = self.geometry.window_frames
+        size, step = self.geometry.window_frames, self.geometry.piece_frames
         ceiling = float(raw.max())
         num_full = self._raw.shape[1] // size
         windows = tuple(
@@ -113,28 +106,46 @@ class Utterance:
             for number in range(num_full)
             if number >= len(self._windows) or self._windows[number].is_stale(ceiling)
         )
-        pieces = [raw[:, number * size : (number + 1) * size] for number in windows]
-        has_open = raw.shape[1] > num_full * size
-        if has_open:
-            pieces.append(raw[:, num_full * size :])
+        bounds = [(number * size, (number + 1) * size) for number in windows]
+        if raw.shape[1] > num_full * size:
+            bounds.append((num_full * size, raw.shape[1]))
+        pieces = [range(start // step, -(-end // step)) for start, end in bounds]
+        fresh = [number for own in pieces for number in own if self._must_convolve(number, ceiling)]
         return EncodePlan(
             windows=windows,
-            features=[self.mel.normalise(piece, ceiling) for piece in pieces],
-            has_open=has_open,
+            pieces=pieces,
+            features={
+                n: self.mel.normalise(raw[:, n * step : (n + 1) * step], ceiling) for n in fresh
+            },
             ceiling=ceiling,
+            num_frames=sum(end - start for start, end in bounds),
         )
+
+    def assemble(self, plan: EncodePlan, convolved: Sequence[Tensor]) -> list[Tensor]:
+        """Take a plan's convolved pieces; return the windows that are to attend."""
+        fresh = dict(zip(plan.features, convolved, strict=True))
+        known = {n: piece.value for n, piece in self._pieces.items()} | fresh
+        windows = [torch.cat([known[number] for number in own]) for own in plan.pieces]
+        step = self.geometry.piece_frames
+        for number, value in fresh.items():
+            frames = self._frames(number * step, (number + 1) * step)
+            if frames.shape[1] == step:
+                self._pieces[number] = Computed(value, float(frames.min()), plan.ceiling)
+        return windows
 
     def settle(self, plan: EncodePlan, embeddings: Sequence[Tensor]) -> "Suffix":
         """Take a plan's embeddings; return what the decoder must read after the kept keys."""
         size = self.geometry.window_frames
         for number, embedded in zip(plan.windows, embeddings, strict=False):
-            raw = self._full_frames(number * size, (number + 1) * size)
-            window = FullWindow(embedded, float(raw.min()), plan.ceiling)
+            lowest = float(self._frames(number * size, (number + 1) * size).min())
+            window = Computed(embedded, lowest, plan.ceiling)
             if number < len(self._windows):
                 self._windows[number] = window
                 self.num_reencoded += 1
             else:
                 self._windows.append(window)
+        first_open = len(self._windows) * size // self.geometry.piece_frames
+        self._pieces = {n: piece for n, piece in self._pieces.items() if n >= first_open}
         num_fresh = 0
         if self.kept.length:
             head, window_tokens = len(self.prompt.head), self.geometry.window_tokens
@@ -142,7 +153,7 @@ class Utterance:
             self.kept = self.kept.crop(head + num_fresh * window_tokens)
         return Suffix(
             needs_head=not self.kept.length,
-            stable=[window.embeddings for window in self._windows[num_fresh:]],
+            stable=[window.value for window in self._windows[num_fresh:]],
             open=list(embeddings[len(plan.windows) :]),
         )
 
@@ -152,10 +163,48 @@ class Utterance:
             num_stable = len(self._windows) * self.geometry.window_tokens
             self.kept = keys.crop(len(self.prompt.head) + num_stable).clone()
 
-    def _full_frames(self, start: int, end: int) -> Tensor:
+    def unmeasured(self) -> Samples | None:
+        """Return the audio whose frames are wanted, or None if there is none; see `measure`."""
+        if self._is_measured:
+            return None
+        # Two frames earlier, so that the reflected edge of this piece stays out of new frames.
+        start = max(0, self._num_done() - 2) * self.mel.hop
+        self._wave = self._wave[start - self._wave_start :]
+        self._wave_start = start
+        return pad_samples(self._wave, min_samples=self.mel.min_samples - start)
+
+    def take_frames(self, frames: Tensor) -> None:
+        """Take the frames of what `unmeasured` returned."""
+        num_done = self._num_done()
+        frames = frames[:, num_done - self._wave_start // self.mel.hop :]
+        total = max(self.num_samples, self.mel.min_samples) // self.mel.hop
+        complete = min(total, max(0, (self.num_samples - self.mel.reach) // self.mel.hop + 1))
+        complete = max(complete, num_done)
+        new = frames[:, : complete - num_done]
+        self._raw = new if self._raw is None else torch.cat([self._raw, new], dim=1)
+        self._provisional = frames[:, complete - num_done :]
+        self._is_measured = True
+
+    def _num_done(self) -> int:
+        return 0 if self._raw is None else self._raw.shape[1]
+
+    def _must_convolve(self, piece: int, ceiling: float) -> bool:
+        return piece not in self._pieces or self._pieces[piece].is_stale(ceiling)
+
+    def _frames(self, start: int, end: int) -> Tensor:
+        """Return those of the frames [start, end) that no later sample changes."""
         if self._raw is None:
             raise ValueError("an utterance without audio has no frames")
         return self._raw[:, start:end]
+
+
+def measure(mel: LogMel, utterances: Sequence[Utterance]) -> None:
+    """Compute the frames that new audio completes, those of many utterances together."""
+    waves = [(utterance, utterance.unmeasured()) for utterance in utterances]
+    due = [(utterance, wave) for utterance, wave in waves if wave is not None]
+    frames = mel.raw_many([wave for _, wave in due])
+    for (utterance, _), own in zip(due, frames, strict=True):
+        utterance.take_frames(own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,5 +225,4 @@ def _window(samples):
 @torch.inference_mode()
 def _first_logits(adapter, requests):
     runtime = adapter.runtime
-    prompts = runtime.decoder.read(runtime._rows(requests))
-    return torch.stack([prompt.logits for prompt in prompts])
+    return runtime.decoder.read(runtime._rows(requests)).logits

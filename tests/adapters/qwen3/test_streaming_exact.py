@@ -44,8 +44,8 @@ class Reference:
             embeddings=torch.cat([decoder.embed(head), audio, decoder.embed(tail)]),
             max_new_tokens=max_new_tokens,
         )
-        (prompt,) = decoder.read([row])
-        return prompt.logits.clone(), decoder.write([prompt], [row])[0].tokens
+        prompts = decoder.read([row])
+        return prompts.logits[0].clone(), decoder.write(prompts, [row])[0].tokens
 
 
 class Spy:
@@ -65,7 +65,7 @@ class Spy:
 
             def spying(rows):
                 prompts = read(rows)
-                logits.extend(prompt.logits.clone() for prompt in prompts)
+                logits.extend(prompts.logits.clone())
                 return prompts
 
             with monkeypatch.context() as patch:
