@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from api.batch_schemas import PrefixBatch
+from api.examples import add_examples
 from api.problems import PROBLEM_TYPE
 from api.schemas import CreateJob, OpenAiError, ProblemView
 from lifecycle.submissions import SOURCE_FIELDS
@@ -78,6 +79,7 @@ def install(app: FastAPI) -> None:
         for path, operations in document["paths"].items():
             if path.startswith(("/v1/audio", "/v1/models")):
                 _use_openai_errors(operations)
+        add_examples(document)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
