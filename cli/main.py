@@ -143,6 +143,52 @@ def transcribe(
 
 
 @app.command()
+def listen(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE|-", help="A recording, or - for raw PCM16 on stdin.")
+    ],
+    *,
+    rate: Annotated[int, typer.Option(help="Of stdin: 16000, 24000 or 48000 Hz, mono.")] = 16_000,
+    model: Annotated[str | None, typer.Option(help="Model of the server.")] = None,
+    language: Annotated[str | None, typer.Option(help="Code; detected by default.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Names and terms to expect.")] = None,
+    speed: Annotated[
+        float, typer.Option(min=0.1, help="Play a recording so many times as fast.")
+    ] = 1.0,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Play it as fast as the server takes it.")
+    ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A server.", show_default="the one that is up"),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(envvar="SCRIPTORIUM_API_KEY", help="API key for --server.")
+    ] = None,
+    data: Data = None,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Print the server's events, one JSON object a line.")
+    ] = False,
+) -> None:
+    """Play a recording or stdin into a live session and print the text as it comes."""
+    from cli import listen as command
+
+    request = command.Request(
+        source=source,
+        rate_hz=rate,
+        model=model,
+        language=language,
+        prompt=prompt,
+        speed=None if fast else speed,
+        server=server,
+        key=key,
+        data=data,
+        as_jsonl=jsonl,
+    )
+    raise typer.Exit(command.run(request))
+
+
+@app.command()
 def api(
     *,
     host: Host = "127.0.0.1",
