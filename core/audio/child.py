@@ -1,8 +1,9 @@
 """The decoding child: media on standard input, float32 samples on standard output.
 
-Run as `python -m core.audio.child ARGUMENTS`; see `core.audio.wire`. Parsers of foreign bytes
+Forked by `core.audio.nursery`, or run as `python -m core.audio.child ARGUMENTS`; see
+`core.audio.wire`. Parsers of foreign bytes
 crash, hang and leak; here that costs one process that may use little and open nothing. Imports stay
-light, because the API starts one for every upload.
+light.
 """
 
 import contextlib
@@ -112,10 +113,8 @@ def restrict(arguments: Arguments) -> None:
             resource.setrlimit(kind, values)
 
 
-def main() -> int:
+def run(arguments: Arguments) -> int:
     """Decode standard input; return 0 also if the media is bad, since the frames say so."""
-    arguments = Arguments(**json.loads(sys.argv[1]))
-    warm_up()
     restrict(arguments)
     file, out = os.fdopen(0, "rb", closefd=False), os.fdopen(1, "wb", closefd=False)
     try:
@@ -126,6 +125,12 @@ def main() -> int:
         message = "decoding the file needs more memory than allowed"
         wire.write_json(out, wire.FAILED, {"code": "media_undecodable", "message": message})
     return 0
+
+
+def main() -> int:
+    """Do what the first argument says, in a process of its own."""
+    warm_up()
+    return run(Arguments(**json.loads(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,9 @@ import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Self
 
@@ -17,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core import errors
-from core.audio import wire
+from core.audio import spawn, wire
 from core.audio.media import MAX_SPLIT_CHANNELS, DecodeLimits, MediaInfo
 from core.audio.wire import Arguments
 from core.options import Channels
@@ -25,7 +22,6 @@ from core.transcript import SAMPLE_RATE_HZ
 
 Samples = NDArray[np.float32]
 
-_ROOT = Path(__file__).resolve().parents[2]
 _READ_BYTES = 1 << 18
 _KEPT_STDERR_BYTES = 4096
 _QUOTED_CHARS = 200
@@ -143,40 +139,18 @@ class _Child:
         self._waited_s = 0.0
         self._buffer = bytearray()
         self._stderr = b""
-        self._process = subprocess.Popen(  # noqa: S603 - nothing of a caller is in the arguments
-            [sys.executable, "-s", "-P", "-m", "core.audio.child", json.dumps(asdict(arguments))],
-            stdin=media,  # the child gets the open file, never a name
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd="/",
-            # A clean environment: no secrets to leak, and one thread for numpy's libraries.
-            env={
-                "PYTHONPATH": str(_ROOT),
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "LC_ALL": "C.UTF-8",
-                "OPENBLAS_NUM_THREADS": "1",
-                "OMP_NUM_THREADS": "1",
-            },
-            # Its own session: Ctrl-C at the terminal is the parent's to handle, and a decoder
-            # that dies of it would look like bad media.
-            start_new_session=True,
-        )
-        self._pipes = [p for p in (self._process.stdout, self._process.stderr) if p is not None]
-        self._out_fd, self._err_fd = (pipe.fileno() for pipe in self._pipes)
+        self._process = spawn.start_child(media, arguments)
+        self._out_fd, self._err_fd = self._process.out_fd, self._process.err_fd
         self._selector = selectors.DefaultSelector()
-        for pipe in self._pipes:
-            self._selector.register(pipe, selectors.EVENT_READ)
+        for fd in (self._out_fd, self._err_fd):
+            self._selector.register(fd, selectors.EVENT_READ)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:
         self._selector.close()
-        self._process.kill()
-        self._process.wait()
-        for pipe in self._pipes:
-            pipe.close()
+        self._process.end()
 
     def read_frame(self) -> tuple[bytes, bytes]:
         """Return the next frame's kind and payload; raise what the child reports or suffered."""
@@ -223,7 +197,7 @@ class _Child:
         """Return why the child ended without a last frame."""
         try:
             status = self._process.wait(self._limits.stall_s)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             return errors.MediaUndecodable(_TOO_SLOW)
         if status == -signal.SIGXCPU:
             return errors.MediaUndecodable(_TOO_SLOW)

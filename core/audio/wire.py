@@ -15,6 +15,12 @@ INFO, BLOCK, END, FAILED = b"I", b"B", b"Z", b"E"
 KINDS = frozenset({INFO, BLOCK, END, FAILED})
 
 HEADER = struct.Struct("<cI")
+STATUS = struct.Struct("<i")
+"""How a child of the nursery ended: its exit code, or minus the signal's number."""
+
+MAX_REQUEST_BYTES = 4096
+"""Of `Arguments`, and of whatever else goes to or from the nursery."""
+
 MAX_PAYLOAD_BYTES = 64 * 1024**2
 """A longer payload means that the child is broken."""
 

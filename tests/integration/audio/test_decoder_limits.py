@@ -7,13 +7,14 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile as sf
 
-from core.audio import decode as decode_module
+from core.audio import spawn
 from core.audio.decode import open_media
 from core.audio.media import DecodeLimits
 from core.audio.probe import probe
@@ -24,17 +25,33 @@ from tests.integration.audio.media_files import DATA, RATE_HZ
 
 
 def child_ids() -> set[int]:
-    """Process ids of this process's decoding children."""
-    found = set()
+    """Process ids of the decoding children of this process's nursery, or of its own."""
+    parents: dict[int, set[int]] = {}
+    commands = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
             command = (stat.parent / "cmdline").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if parent == os.getpid() and b"core.audio.child" in command:
-            found.add(int(stat.parent.name))
-    return found
+        parents.setdefault(parent, set()).add(int(stat.parent.name))
+        commands[int(stat.parent.name)] = command
+    own = parents.get(os.getpid(), set())
+    nurseries = {pid for pid in own if b"core.audio.nursery" in commands[pid]}
+    forked = {pid for nursery in nurseries for pid in parents.get(nursery, set())}
+    return forked | {pid for pid in own if b"core.audio.child" in commands[pid]}
+
+
+@pytest.fixture(params=["forked", "started"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to have a child."""
+    if request.param == "started":
+        monkeypatch.setattr(spawn, "can_fork", lambda: False)
+    return str(request.param)
+
+
+needs_nursery = pytest.mark.skipif(not spawn.can_fork(), reason="only Linux has one")
+both_kinds = pytest.mark.usefixtures("kind")
 
 
 @pytest.fixture
@@ -45,6 +62,7 @@ def long_file(tmp_path: Path) -> Path:
     return tmp_path / "long.wav"
 
 
+@both_kinds
 def test_leaving_early_ends_the_child(long_file: Path) -> None:
     with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX) as stream:
         next(iter(stream))
@@ -70,11 +88,13 @@ def test_twelve_hours_in_a_small_file_are_refused_by_their_samples(decode: Decod
         decode(DATA / "flac_12h_silence.flac", max_media_s=3600)
 
 
+@both_kinds
 def test_a_decoder_that_may_not_use_memory_says_so(long_file: Path, decode: Decode) -> None:
     with pytest.raises(MediaUndecodable):
         decode(long_file, memory_bytes=1)
 
 
+@both_kinds
 @pytest.mark.parametrize("sent", [signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU])
 def test_a_crash_of_the_child_is_the_medias_fault(long_file: Path, sent: signal.Signals) -> None:
     with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX) as stream:
@@ -84,6 +104,7 @@ def test_a_crash_of_the_child_is_the_medias_fault(long_file: Path, sent: signal.
             list(stream)
 
 
+@both_kinds
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
 def test_a_child_killed_from_outside_is_worth_another_try(
     long_file: Path, sent: signal.Signals
@@ -95,6 +116,7 @@ def test_a_child_killed_from_outside_is_worth_another_try(
             list(stream)
 
 
+@both_kinds
 def test_a_child_that_hangs_is_given_up(long_file: Path) -> None:
     limits = DecodeLimits(stall_s=1)
     with open_media(long_file, limits=limits, channels=Channels.MIX) as stream:
@@ -134,18 +156,21 @@ def test_a_child_that_talks_nonsense_is_bad_media(
     (fake / "child.py").write_text(script)
     for folder in (fake, fake.parent):
         (folder / "__init__.py").touch()
-    monkeypatch.setattr(decode_module, "_ROOT", tmp_path)
+    monkeypatch.setattr(spawn, "_ROOT", tmp_path)
+    monkeypatch.setattr(spawn, "can_fork", lambda: False)
     with pytest.raises(MediaUndecodable):
         probe(DATA / "noextension", DecodeLimits())
 
 
-def test_even_a_child_that_hangs_ends_with_its_parent(long_file: Path) -> None:
+def test_even_a_child_that_hangs_ends_with_its_parent(long_file: Path, kind: str) -> None:
     script = textwrap.dedent(f"""
         import sys, time
         from pathlib import Path
+        from core.audio import spawn
         from core.audio.decode import open_media
         from core.audio.media import DecodeLimits
         from core.options import Channels
+        spawn.can_fork = lambda: {kind == "forked"}
         limits = DecodeLimits()
         with open_media(Path({str(long_file)!r}), limits=limits, channels=Channels.MIX) as stream:
             print(stream._child._process.pid, flush=True)
@@ -171,6 +196,7 @@ def _state(pid: int) -> str:
         return "Z"
 
 
+@both_kinds
 def test_the_child_can_open_nothing_and_knows_no_secrets(
     long_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +209,53 @@ def test_the_child_can_open_nothing_and_knows_no_secrets(
         assert limits.split("Max open files")[1].split()[:2] == ["3", "3"]
         assert limits.split("Max file size")[1].split()[:2] == ["0", "0"]
         assert sorted(entry.name for entry in (proc / "fd").iterdir()) == ["0", "1", "2"]
+
+
+@needs_nursery
+def test_a_nursery_that_dies_costs_its_children_and_no_later_ones(long_file: Path) -> None:
+    limits = DecodeLimits()
+    with open_media(long_file, limits=limits, channels=Channels.MIX) as stream:
+        assert spawn._nursery is not None
+        os.kill(spawn._nursery._process.pid, signal.SIGKILL)
+        with pytest.raises(ServiceUnavailable):
+            list(stream)
+    for _ in range(2):  # the first finds out, the second has a new nursery
+        assert probe(DATA / "noextension", limits).codec
+    assert child_ids() == set()
+
+
+@needs_nursery
+def test_many_threads_share_one_nursery(long_file: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        infos = list(pool.map(lambda _: probe(long_file, DecodeLimits()), range(24)))
+    assert len(set(infos)) == 1
+    nurseries = child_commands().count(b"core.audio.nursery")
+    assert nurseries == 1
+    assert child_ids() == set()
+
+
+def child_commands() -> list[bytes]:
+    """What runs as a child of this process: the module's name."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            found += [name for name in arguments if name.startswith(b"core.audio.")]
+    return found
+
+
+@needs_nursery
+def test_a_process_that_ends_leaves_no_nursery(long_file: Path) -> None:
+    script = textwrap.dedent(f"""
+        from pathlib import Path
+        from core.audio import spawn
+        from core.audio.media import DecodeLimits
+        from core.audio.probe import probe
+        probe(Path({str(long_file)!r}), DecodeLimits())
+        print(spawn._nursery._process.pid)
+    """)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not Path(f"/proc/{int(run.stdout)}").exists()
 
 
 def test_memory_does_not_grow_with_the_recording(tmp_path: Path) -> None:
@@ -203,10 +276,12 @@ def _peak_memory_kb(path: Path) -> tuple[int, int]:
     script = textwrap.dedent(f"""
         import resource
         from pathlib import Path
+        from core.audio import spawn
         from core.audio.decode import open_media
         from core.audio.media import DecodeLimits
         from core.audio.plan import iter_windows
         from core.options import Channels
+        spawn.can_fork = lambda: False  # only children of its own are in RUSAGE_CHILDREN
         limits = DecodeLimits()
         with open_media(Path({str(path)!r}), limits=limits, channels=Channels.MIX) as stream:
             for window, samples in iter_windows(stream, window_ms=30_000, vad=False):
