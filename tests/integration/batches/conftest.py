@@ -112,3 +112,38 @@ def make_stack(sessions: sessionmaker[Session], tmp_path: Path, redis_url: str) 
     headers = {"Authorization": f"Bearer {make_key(context)}"}
     with TestClient(create_app(context), headers=headers) as client:
         yield Stack(pipeline=pipeline, context=context, client=client)
+
+
+def line(custom_id, key, **options):
+    return {"custom_id": custom_id, "media_key": key, **options}
+
+
+def counts(view):
+    return {name: n for name, n in view["counts"].items() if n and name != "total"}
+
+
+@pytest.fixture
+def mixed(stack):
+    """Three good lines and one of every kind of bad one."""
+    one, two, three = stack.store_audio("1.wav", "2.wav", "3.wav")
+    broken = stack.store("broken.wav", b"not audio")
+    return [
+        line("a", one),
+        line("b", two, timestamps="word"),
+        b"",
+        b"{not json",
+        b'["a list"]',
+        {"media_key": one},
+        line("missing", "inbox/nothing.wav"),
+        line("outside", "media/secret"),
+        line("bad-option", one, temperature=7),
+        line("unknown-option", one, colour="red"),
+        line("a", three),
+        line("inside", None) | {"media_url": "http://127.0.0.1/a.wav"},
+        {"custom_id": "no-media"},
+        {"custom_id": "no-upload", "upload_id": "00000000-0000-7000-8000-000000000009"},
+        b'{"custom_id": "\xff", "media_key": "inbox/1.wav"}',
+        line("nul", one, prompt="a\0b"),
+        line("undecodable", broken),
+        line("c", three),
+    ]
