@@ -2,11 +2,8 @@
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -15,14 +12,12 @@ from fastapi import Request
 from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
-from api.batch_schemas import DryRunView, PrefixBatch, UnusableLine
+from api.batch_schemas import PrefixBatch
 from api.context import ApiContext
 from api.uploads import BLOCK_BYTES, check_room, in_thread, in_threads
-from core.audio.media import DecodeLimits
-from core.audio.probe import probe
 from core.db import UnitOfWork
-from core.errors import Conflict, InvalidOption, MediaTooLarge, NotFound, ScriptoriumError
-from core.ndjson import LineCounter, iter_lines
+from core.errors import Conflict, InvalidOption, MediaTooLarge
+from core.ndjson import LineCounter
 from core.outbound import check_url
 from core.settings import Settings
 from core.signing import check_secret
@@ -30,18 +25,12 @@ from core.storage.base import ObjectWriter
 from lifecycle.batches import errors_key, manifest_key, results_key
 from lifecycle.deliveries import forget_deliveries
 from lifecycle.idempotency import forget_answers
-from lifecycle.intake import Intake, find_media
 from lifecycle.jobs import delete_object
-from lifecycle.manifest import MAX_LINE_BYTES, ParsedLine, check_defaults, parse_key, parse_line
-from lifecycle.submissions import SourceKind, check_text
-from models import Batch, BatchItem, BatchStatus, ItemStatus, Job, JobStatus
+from lifecycle.manifest import check_defaults
+from lifecycle.submissions import check_text
+from models import Batch, BatchItem, BatchStatus, ItemStatus
 
 MAX_MANIFEST_BYTES = 4 << 30
-MAX_PROBES = 50
-"""Reading a header takes about a third of a second; a person waits for the answer."""
-
-MAX_PROBLEMS = 100
-RECENT_JOBS = 50
 RETRYABLE = (BatchStatus.COMPLETED, BatchStatus.CANCELLED)
 
 
@@ -150,18 +139,6 @@ def record_batch(uow: UnitOfWork, context: ApiContext, batch: Batch) -> Batch:
     return batch
 
 
-def get_batch(session: Session, batch_id: UUID, *, key_id: UUID, lock: bool = False) -> Batch:
-    """Return a batch of the key.
-
-    Raises:
-        NotFound: There is none, or it is another key's.
-    """
-    batch = session.get(Batch, batch_id, with_for_update=True if lock else None)
-    if batch is None or batch.key_id != key_id:
-        raise NotFound(f"There is no batch {batch_id}.")
-    return batch
-
-
 def retry_batch(uow: UnitOfWork, context: ApiContext, batch: Batch, *, now: datetime) -> int:
     """Open the items again that failed; a worker retries their jobs.
 
@@ -221,133 +198,6 @@ def cancel_batch(uow: UnitOfWork, context: ApiContext, batch: Batch, *, now: dat
         batch.move_to(BatchStatus.CANCELLED, now=now)  # raises: there is no such edge
     batch.cancel_requested_at = batch.cancel_requested_at or now
     uow.after_commit(partial(context.queue.expand, batch.id))
-
-
-def dry_run_manifest(
-    context: ApiContext, key_id: UUID, stored: StoredManifest, defaults: dict[str, Any],
-    *, now: datetime,
-) -> DryRunView:  # fmt: skip
-    """Say what a stored manifest would do, and delete it; blocks."""
-    settings = context.settings
-    try:
-        lines = iter_lines(context.storage.chunks(stored.key), start=0, max_bytes=MAX_LINE_BYTES)
-        parsed = (parse_line(settings, line.data, defaults) for line in lines)
-        return _dry_run(context, key_id, parsed, now=now)
-    finally:
-        context.storage.delete(stored.key)
-
-
-def dry_run_prefix(
-    context: ApiContext, key_id: UUID, body: PrefixBatch, *, now: datetime
-) -> DryRunView:
-    """Say what a batch of stored objects would do; blocks."""
-    keys = (
-        info.key
-        for info in context.storage.list(body.prefix)
-        if fnmatchcase(info.key.removeprefix(body.prefix), body.glob)
-    )
-    parsed = (parse_key(context.settings, key, body.options) for key in keys)
-    return _dry_run(context, key_id, parsed, now=now)
-
-
-def _dry_run(
-    context: ApiContext, key_id: UUID, lines: Iterable[ParsedLine], *, now: datetime
-) -> DryRunView:
-    problems: list[UnusableLine] = []
-    codecs: Counter[str] = Counter()
-    seen: set[bytes] = set()
-    total = usable = probed = known_ms = num_known = 0
-    for index, line in enumerate(lines):
-        total += 1
-        try:
-            _check_once(line, seen)
-            claimed_ms, codec = _look(context, key_id, line, may_probe=probed < MAX_PROBES, now=now)
-        except ScriptoriumError as exc:
-            if len(problems) < MAX_PROBLEMS:
-                problems.append(
-                    UnusableLine(
-                        index=index, custom_id=line.custom_id, code=exc.code, message=str(exc)
-                    )
-                )
-            continue
-        usable += 1
-        if codec is not None:
-            probed += 1
-            codecs[codec] += 1
-            known_ms += claimed_ms or 0
-            num_known += claimed_ms is not None
-    audio_s = known_ms / num_known * usable / 1000 if num_known else None
-    return DryRunView(
-        total=total,
-        usable=usable,
-        unusable=total - usable,
-        problems=problems,
-        probed=probed,
-        audio_s=audio_s,
-        codecs=dict(codecs),
-        estimated_s=_estimate_s(context, key_id, audio_s),
-    )
-
-
-def _check_once(line: ParsedLine, seen: set[bytes]) -> None:
-    """Raise the line's error, or that its name stood before; names are kept as short hashes."""
-    if line.error is not None:
-        raise line.error
-    name = hashlib.blake2b((line.custom_id or "").encode(), digest_size=8).digest()
-    if name in seen:
-        raise InvalidOption(
-            f"custom_id: {line.custom_id!r} stands in an earlier line", param="custom_id"
-        )
-    seen.add(name)
-
-
-def _look(
-    context: ApiContext, key_id: UUID, line: ParsedLine, *, may_probe: bool, now: datetime
-) -> tuple[int | None, str | None]:
-    """Return claimed length and codec of a usable line, None where they were not looked for.
-
-    Raises:
-        ScriptoriumError: The line could not become a job.
-    """
-    if line.request is None:
-        raise InvalidOption("the line names no media", param="media_key")
-    source = line.request.source
-    intake: Intake = context.intake
-    if source.kind is not SourceKind.MEDIA_KEY:
-        if source.kind is SourceKind.UPLOAD_ID:
-            find_media(intake, key_id, source, now=now)
-        return None, None
-    find_media(intake, key_id, source, now=now)
-    if not may_probe:
-        return None, None
-    with context.storage.local_path(source.value) as path:
-        info = probe(path, DecodeLimits.from_settings(context.settings))
-    return info.claimed_ms, info.codec
-
-
-def _estimate_s(context: ApiContext, key_id: UUID, audio_s: float | None) -> float | None:
-    """Return how long `audio_s` of audio took lately, from the first start to the last end."""
-    if audio_s is None:
-        return None
-    with context.sessions() as session:
-        recent = session.execute(
-            select(Job.started_at, Job.finished_at, Job.duration_ms)
-            .where(
-                Job.key_id == key_id,
-                Job.status == JobStatus.COMPLETED,
-                Job.reused_from.is_(None),
-                Job.duration_ms > 0,
-            )
-            .order_by(Job.finished_at.desc())
-            .limit(RECENT_JOBS)
-        ).all()
-    if not recent:
-        return None
-    elapsed_s = (
-        max(row.finished_at for row in recent) - min(row.started_at for row in recent)
-    ).total_seconds()
-    done_s = sum(row.duration_ms for row in recent) / 1000
-    return round(audio_s * elapsed_s / done_s, 1) if done_s else None
 
 
 def list_items(

@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
-from core.errors import Conflict, InvalidOption, NotFound
+from core.errors import Conflict, InvalidOption
 from core.events import Publisher
 from core.outbound import check_url
 from core.settings import Settings
@@ -206,20 +206,6 @@ def create_endpoint(
     return endpoint
 
 
-def get_endpoint(
-    session: Session, endpoint_id: UUID, *, key_id: UUID, lock: bool = False
-) -> WebhookEndpoint:
-    """Return an endpoint of the key, locked if it is to be changed.
-
-    Raises:
-        NotFound: There is none, or it is another key's.
-    """
-    endpoint = session.get(WebhookEndpoint, endpoint_id, with_for_update=True if lock else None)
-    if endpoint is None or endpoint.key_id != key_id:
-        raise NotFound(f"There is no webhook endpoint {endpoint_id}.")
-    return endpoint
-
-
 def change_endpoint(
     uow: UnitOfWork,
     settings: Settings,
@@ -278,18 +264,6 @@ def send_test(
     )
     deliver_to(uow, publisher, occasion, Target(url=endpoint.url, endpoint_id=endpoint.id))
     return uow.session.scalars(select(Delivery).where(Delivery.event_id == occasion.event_id)).one()
-
-
-def get_delivery(session: Session, delivery_id: UUID, *, key_id: UUID) -> Delivery:
-    """Return a delivery of the key.
-
-    Raises:
-        NotFound: There is none, or it is another key's.
-    """
-    delivery = session.get(Delivery, delivery_id)
-    if delivery is None or delivery.key_id != key_id:
-        raise NotFound(f"There is no delivery {delivery_id}.")
-    return delivery
 
 
 def describe_delivery(session: Session, delivery: Delivery) -> DeliveryDetail:

@@ -19,9 +19,11 @@ from core.storage.base import Storage
 from core.storage.keys import check_key
 from lifecycle.jobs import submit_job
 from lifecycle.limits import check_submission, limits_of
+from lifecycle.owned import get_owned
 from lifecycle.submissions import Source, SourceKind, Submission
-from lifecycle.uploads import get_upload, join_upload, media_of
+from lifecycle.uploads import join_upload, media_of
 from models import Job, Media
+from models.upload import Upload
 
 MediaMaker = Callable[[UnitOfWork], Media]
 """Returns the media of a job within the transaction that adds the job."""
@@ -136,7 +138,7 @@ def _uploaded(intake: Intake, key_id: UUID, text: str, *, now: datetime) -> Medi
     except ValueError as exc:
         raise InvalidOption("upload_id: not the id of an upload", param="upload_id") from exc
     with read_session(intake.sessions) as session:
-        upload = get_upload(session, upload_id, key_id=key_id)
+        upload = get_owned(session, Upload, upload_id, key_id=key_id)
         max_bytes = limits_of(session, intake.settings, key_id).upload_bytes
     if upload.size_bytes > max_bytes:
         raise MediaTooLarge(f"The file exceeds {max_bytes} bytes.")

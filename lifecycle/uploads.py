@@ -8,7 +8,6 @@ from functools import partial
 from uuid import UUID
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
 from core.errors import (
@@ -79,18 +78,6 @@ def start_upload(
         upload.direct_token = direct.start(object_key(upload.id), content_type=content_type)
     uow.session.add(upload)
     uow.session.flush()
-    return upload
-
-
-def get_upload(session: Session, upload_id: UUID, *, key_id: UUID) -> Upload:
-    """Return an upload of the key.
-
-    Raises:
-        NotFound: There is none, or it is another key's.
-    """
-    upload = session.get(Upload, upload_id)
-    if upload is None or upload.key_id != key_id:
-        raise NotFound(f"There is no upload {upload_id}.")
     return upload
 
 

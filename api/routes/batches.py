@@ -16,6 +16,7 @@ from api.batch_schemas import BatchPage, DryRunView, ItemPage, ItemView, PrefixB
 from api.batches import StoredManifest
 from api.context import ApiContext
 from api.deps import Caller, Context, Reader, Reading, Submitter, Uow, now
+from api.dry_run import preview_manifest, preview_prefix
 from api.idempotency import IdempotencyKey, create_once, parse_once
 from api.ids import parse_cursor, parse_id
 from api.openapi import batch_body
@@ -26,6 +27,7 @@ from core.errors import InvalidOption
 from core.ids import new_id
 from lifecycle.batches import BatchView
 from lifecycle.idempotency import Once
+from lifecycle.owned import get_owned
 from lifecycle.results import describe_item, find_jobs, iter_results
 from models import Batch, ItemStatus
 
@@ -74,16 +76,14 @@ async def create_batch(
         stored = await batches.receive_manifest(request, context, batch_id)
         asked = {"options": defaults, "webhook_url": webhook_url, "sha256": stored.sha256}
         batch = _manifest_batch(caller, batch_id, stored, defaults, webhook_url)
-        preview = partial(
-            batches.dry_run_manifest, context, caller.key_id, stored, defaults, now=now()
-        )
+        preview = partial(preview_manifest, context, caller.key_id, stored, defaults, now=now())
     else:
         raw = read_json_object(await read_body(request, max_bytes=MAX_JSON_BYTES))
         body = _parse_prefix(raw)
         batches.check_prefix_batch(context.settings, body)
         asked = raw
         batch = _prefix_batch(caller, body)
-        preview = partial(batches.dry_run_prefix, context, caller.key_id, body, now=now())
+        preview = partial(preview_prefix, context, caller.key_id, body, now=now())
     if dry_run:
         response.status_code = status.HTTP_200_OK
         return await in_thread(context.upload_threads, preview)
@@ -194,7 +194,7 @@ def _location(batch_id: UUID) -> str:
 
 def _get(session: Any, caller: Caller, batch_id: str, *, lock: bool = False) -> Batch:  # noqa: ANN401
     key = parse_id(batch_id, "batch")
-    return batches.get_batch(session, key, key_id=caller.key_id, lock=lock)
+    return get_owned(session, Batch, key, key_id=caller.key_id, lock=lock)
 
 
 def _record(context: ApiContext, batch: Batch, once: Once | None) -> BatchView:

@@ -14,12 +14,12 @@ from api.upload_schemas import UploadCreation, UploadView
 from api.uploads import BLOCK_BYTES, check_room, in_thread, in_threads
 from core.db import read_session
 from core.errors import InvalidInput, MediaTooLarge, NotFound
+from lifecycle.owned import get_owned
 from lifecycle.uploads import (
     arrived_parts,
     check_filename,
     check_part,
     discard_upload,
-    get_upload,
     part_key,
     start_upload,
 )
@@ -73,7 +73,7 @@ def show_upload(
     request: Request, session: Reading, context: Context, caller: Submitter, upload_id: str
 ) -> UploadView:
     """Show what has arrived, and where the rest goes."""
-    upload = get_upload(session, parse_id(upload_id, "upload"), key_id=caller.key_id)
+    upload = get_owned(session, Upload, parse_id(upload_id, "upload"), key_id=caller.key_id)
     return UploadView.of(
         upload,
         context.storage,
@@ -86,7 +86,7 @@ def show_upload(
 @router.delete("/{upload_id}", status_code=status.HTTP_204_NO_CONTENT)
 def delete_upload(uow: Uow, context: Context, caller: Submitter, upload_id: str) -> None:
     """Forget an upload and what has arrived of it; the media of a job stays."""
-    upload = get_upload(uow.session, parse_id(upload_id, "upload"), key_id=caller.key_id)
+    upload = get_owned(uow.session, Upload, parse_id(upload_id, "upload"), key_id=caller.key_id)
     discard_upload(uow, context.storage, upload)
 
 

@@ -24,7 +24,9 @@ from api.webhooks import (
 from core.signing import check_secret, new_secret
 from lifecycle.attempts import replay
 from lifecycle.endpoints import rotate_secret
+from lifecycle.owned import get_owned
 from models import ApiKey, WebhookEndpoint
+from models.delivery import Delivery
 
 router = APIRouter(prefix="/v1", tags=["webhooks"])
 
@@ -88,7 +90,7 @@ def renew_signing_secret(uow: Uow, caller: Submitter) -> SecretView:
 def get_endpoint(session: Reading, caller: Reader, endpoint_id: str) -> EndpointView:
     """Show one endpoint."""
     key = parse_id(endpoint_id, "webhook endpoint")
-    endpoint = webhooks.get_endpoint(session, key, key_id=caller.key_id)
+    endpoint = get_owned(session, WebhookEndpoint, key, key_id=caller.key_id)
     return EndpointView.of(endpoint, now=now())
 
 
@@ -98,7 +100,7 @@ def change_endpoint(
 ) -> EndpointView:
     """Change, disable or enable an endpoint."""
     key = parse_id(endpoint_id, "webhook endpoint")
-    endpoint = webhooks.get_endpoint(uow.session, key, key_id=caller.key_id, lock=True)
+    endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
     at = now()
     webhooks.change_endpoint(uow, context.settings, endpoint, change, now=at)
     return EndpointView.of(endpoint, now=at)
@@ -108,7 +110,7 @@ def change_endpoint(
 def delete_endpoint(uow: Uow, caller: Submitter, endpoint_id: str) -> None:
     """Delete an endpoint; what waits for it is cancelled."""
     key = parse_id(endpoint_id, "webhook endpoint")
-    endpoint = webhooks.get_endpoint(uow.session, key, key_id=caller.key_id, lock=True)
+    endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
     webhooks.remove_endpoint(uow, endpoint, now=now())
 
 
@@ -116,7 +118,7 @@ def delete_endpoint(uow: Uow, caller: Submitter, endpoint_id: str) -> None:
 def test_endpoint(uow: Uow, context: Context, caller: Submitter, endpoint_id: str) -> DeliveryView:
     """Send a `webhook.test` event; its delivery tells how it went."""
     key = parse_id(endpoint_id, "webhook endpoint")
-    endpoint = webhooks.get_endpoint(uow.session, key, key_id=caller.key_id, lock=True)
+    endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
     return DeliveryView.of(webhooks.send_test(uow, context.publisher, endpoint, now=now()))
 
 
@@ -126,7 +128,7 @@ def rotate(
 ) -> SecretView:
     """Replace the secret. For 24 hours both sign, so that the receiver can change over."""
     key = parse_id(endpoint_id, "webhook endpoint")
-    endpoint = webhooks.get_endpoint(uow.session, key, key_id=caller.key_id, lock=True)
+    endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
     given = rotation.secret if rotation is not None else None
     secret = check_secret(given, param="secret") if given is not None else new_secret()
     rotate_secret(endpoint, secret=secret, now=now())
@@ -161,7 +163,7 @@ def list_deliveries(  # noqa: PLR0917 - FastAPI passes them by name
 def get_delivery(session: Reading, caller: Reader, delivery_id: str) -> DeliveryDetail:
     """Show a delivery with its payload and every attempt."""
     key = parse_id(delivery_id, "delivery")
-    delivery = webhooks.get_delivery(session, key, key_id=caller.key_id)
+    delivery = get_owned(session, Delivery, key, key_id=caller.key_id)
     return webhooks.describe_delivery(session, delivery)
 
 
@@ -171,7 +173,7 @@ def replay_delivery(
 ) -> DeliveryView:
     """Send it again, under the same `webhook-id`, from the start of the schedule."""
     key = parse_id(delivery_id, "delivery")
-    delivery = webhooks.get_delivery(uow.session, key, key_id=caller.key_id)
+    delivery = get_owned(uow.session, Delivery, key, key_id=caller.key_id)
     uow.session.refresh(delivery, with_for_update=True)
     replay(delivery, now=now())
     uow.after_commit(context.publisher.deliveries_due)

@@ -11,7 +11,11 @@ from core.formats.times import to_seconds
 from core.transcript import Segment, Transcript
 
 FRAMES_PER_S = 100
-"""`seek` counts mel frames of 10 ms (openai/whisper, whisper/audio.py HOP_LENGTH)."""
+"""`seek` counts mel frames of 10 ms (openai/whisper, whisper/audio.py HOP_LENGTH).
+
+There it is the start of the window that the segment was decoded in; here, where windows are cut in
+pauses and a segment does not keep its own, it is the segment's start.
+"""
 
 
 def render(transcript: Transcript) -> str:
