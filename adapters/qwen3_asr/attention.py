@@ -40,11 +40,14 @@ class ReadPlan:
 
     Attributes:
         positions: Of each embedding in its own row, shape (1, total).
+        spans: Where in the pack each row begins and ends.
+        lasts: Where its last embedding is.
     """
 
     def __init__(self, keys: RowKeys, num_new: Sequence[int], device: torch.device) -> None:
         self._keys = keys
-        self._spans = list(pairwise([0, *accumulate(num_new)]))
+        self.spans = list(pairwise([0, *accumulate(num_new)]))
+        self.lasts = [end - 1 for _, end in self.spans]
         old = [length - new for length, new in zip(keys.lengths, num_new, strict=True)]
         self._masks = [
             _causal_mask(*pair, device) if pair[0] else None
@@ -60,24 +63,30 @@ class ReadPlan:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """See `Plan`."""
-        all_keys, all_values = self._keys.layers[layer]
+        self.keep(layer, key, value)
+        keys, values = self._keys.layers[layer]
         seen = []
-        for row, (start, end) in enumerate(self._spans):
-            old, length, mask = self._old[row], self._keys.lengths[row], self._masks[row]
-            keys, values = all_keys[row, :, :length], all_values[row, :, :length]
-            keys[:, old:] = key[0, :, start:end]
-            values[:, old:] = value[0, :, start:end]
+        for row, (start, end) in enumerate(self.spans):
+            length, mask = self._keys.lengths[row], self._masks[row]
             seen.append(
                 scaled_dot_product_attention(
                     query[:, :, start:end],
-                    keys[None],
-                    values[None],
+                    keys[row : row + 1, :, :length],
+                    values[row : row + 1, :, :length],
                     attn_mask=mask,
                     is_causal=mask is None,
                     enable_gqa=True,
                 )
             )
         return torch.cat(seen, dim=2).transpose(1, 2)
+
+    def keep(self, layer: int, key: Tensor, value: Tensor) -> None:
+        """Keep what the new positions give."""
+        keys, values = self._keys.layers[layer]
+        for row, (start, end) in enumerate(self.spans):
+            new = slice(self._old[row], self._keys.lengths[row])
+            keys[row, :, new] = key[0, :, start:end]
+            values[row, :, new] = value[0, :, start:end]
 
 
 class WritePlan:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.models.qwen3.modeling_qwen3 import apply_rotary_pos_emb
 
 from adapters.qwen3_asr.attention import Plan, ReadPlan, WritePlan, as_mask, install
 from adapters.qwen3_asr.keys import KeptKeys, RowKeys
@@ -90,8 +90,8 @@ class Decoder:
 
     def read(self, rows: Sequence[Row]) -> ReadPrompts:
         """Read every row's prompt, all in one forward pass and none padded."""
-        keys, hidden, ends = self._read(rows)
-        logits: Tensor = self._model.lm_head(hidden[[end - 1 for end in ends]])
+        keys, packed, plan = self._pack(rows)
+        logits: Tensor = self._model.lm_head(self._read_to_last(packed, plan, keys))
         return ReadPrompts(keys, logits.float())
 
     def answer(self, rows: Sequence[Row], *, sink: TokenSink | None = None) -> list[Decoded]:
@@ -137,27 +137,50 @@ class Decoder:
             Row(embeddings=self.embed(answer[:-1]), kept=kept, max_new_tokens=0)
             for answer in answers
         ]
-        _, hidden, ends = self._read(rows)
+        _, packed, plan = self._pack(rows)
+        hidden = self._run(packed[None], plan, plan.positions)[0]
         after = torch.log_softmax(self._model.lm_head(hidden).float(), dim=-1)
         start = torch.log_softmax(logits, dim=-1)
         scores = [
-            start[answer[0]] + after[torch.arange(first, end), list(answer[1:])].sum()
-            for answer, (first, end) in zip(answers, pairwise([0, *ends]), strict=True)
+            start[answer[0]] + after[torch.arange(first, last), list(answer[1:])].sum()
+            for answer, (first, last) in zip(answers, plan.spans, strict=True)
         ]
         return torch.stack(scores)
 
-    def _read(self, rows: Sequence[Row]) -> tuple[RowKeys, Tensor, list[int]]:
-        """Return the keys, the last layer's output (total, hidden), and where each row ends."""
+    def _pack(self, rows: Sequence[Row]) -> tuple[RowKeys, Tensor, ReadPlan]:
+        """Return the rows' keys, their embeddings end to end, and how those attend."""
         num_new = [len(row.embeddings) for row in rows]
         lengths = [row.kept.length + new for row, new in zip(rows, num_new, strict=True)]
         packed = torch.cat([row.embeddings for row in rows])
         keys = RowKeys(lengths, self._text_model.config, packed)
         for number, row in enumerate(rows):
             keys.fill(number, row.kept)
-        plan = ReadPlan(keys, num_new, self.device)
-        hidden = self._run(packed[None], plan, plan.positions)
         self.num_tokens += len(packed)
-        return keys, hidden[0], list(accumulate(num_new))
+        return keys, packed, ReadPlan(keys, num_new, self.device)
+
+    def _read_to_last(self, packed: Tensor, plan: ReadPlan, keys: RowKeys) -> Tensor:
+        """Return the text model's output for the last position of each row, (rows, hidden).
+
+        The other positions leave nothing but keys and values in the last layer, so that is all
+        that is computed of them there.
+        """
+        model, hidden = self._text_model, packed[None]
+        angles = model.rotary_emb(hidden, plan.positions)
+        *layers, last = model.layers
+        for layer in layers:
+            hidden = layer(hidden, attention_mask=plan, position_embeddings=angles)
+        attention, normed = last.self_attn, last.input_layernorm(hidden)
+        split = (-1, attention.head_dim)
+        key = attention.k_norm(attention.k_proj(normed).unflatten(2, split)).transpose(1, 2)
+        _, key = apply_rotary_pos_emb(key, key, *angles)
+        value = attention.v_proj(normed).unflatten(2, split).transpose(1, 2)
+        plan.keep(attention.layer_idx, key, value)
+        end = WritePlan(keys, self.device)
+        hidden = hidden[0, plan.lasts][:, None]
+        angles = model.rotary_emb(hidden, end.positions)
+        hidden = last(hidden, attention_mask=end, position_embeddings=angles)
+        output: Tensor = model.norm(hidden)[:, 0]
+        return output
 
     def _run(self, embeddings: Tensor, plan: Plan, positions: Tensor) -> Tensor:
         """Return the last layer's output for `embeddings`, shape (rows, positions, hidden)."""

@@ -71,6 +71,11 @@ class PackedEncoder:
         self._num_heads = int(config.encoder_attention_heads)
         self._tower = backbone.audio_tower
         self._project = backbone.multi_modal_projector
+        self._convolutions = [
+            # Half the time on CPUs.
+            convolution.to(memory_format=torch.channels_last)
+            for convolution in (self._tower.conv2d1, self._tower.conv2d2, self._tower.conv2d3)
+        ]
 
     def encode(self, clips: Sequence[Tensor]) -> list[Tensor]:
         """Return the embeddings of each clip.
@@ -133,11 +138,11 @@ class PackedEncoder:
         return [embedded for group in groups for embedded in self._attend(group)]
 
     def _convolve(self, pieces: Tensor) -> Tensor:
-        tower = self._tower
-        for convolution in (tower.conv2d1, tower.conv2d2, tower.conv2d3):
+        pieces = pieces.to(memory_format=torch.channels_last)
+        for convolution in self._convolutions:
             pieces = gelu(convolution(pieces))
-        output: Tensor = tower.conv_out(pieces.permute(0, 3, 1, 2).flatten(2))
-        positions = tower.positional_embedding(output.shape[1])
+        output: Tensor = self._tower.conv_out(pieces.permute(0, 3, 1, 2).flatten(2))
+        positions = self._tower.positional_embedding(output.shape[1])
         return output + positions.to(output.dtype)
 
     def _attend(self, windows: Sequence[Tensor]) -> list[Tensor]:
@@ -157,8 +162,9 @@ class PackedEncoder:
     def _self_attention(self, layer: Any, hidden: Tensor, packing: "_Packing") -> Tensor:  # noqa: ANN401
         attention = layer.self_attn
         normed = layer.self_attn_layer_norm(hidden)
+        split = (*packing.shape, self._num_heads, -1)
         query, key, value = (
-            packing.pad(project(normed)).unflatten(2, (self._num_heads, -1)).transpose(1, 2)
+            packing.pad(project(normed)).view(*split).transpose(1, 2)
             for project in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
         seen = scaled_dot_product_attention(query, key, value, attn_mask=packing.mask)
@@ -194,10 +200,10 @@ class _Packing:
     def pad(self, packed: Tensor) -> Tensor:
         """Return rows of shape (rows, length, width) of `packed`, (tokens, width)."""
         if self.mask is None:
-            return packed.unflatten(0, self.shape)
+            return packed.view(*self.shape, -1)
         rows, length = self.shape
         padded = packed.new_zeros(rows * length, packed.shape[1])
-        return padded.index_copy_(0, self.places, packed).unflatten(0, self.shape)
+        return padded.index_copy_(0, self.places, packed).view(rows, length, -1)
 
     def unpad(self, rows: Tensor) -> Tensor:
         """Return the tokens of `rows`."""

@@ -69,7 +69,9 @@ class LogMel:
             spectrum = torch.stft(
                 wave, self.num_fft, self.hop, window=self._window, return_complex=True
             )
-            power = self._filters @ (spectrum[..., :-1].abs() ** 2)
+            spectrum = spectrum[..., :-1]
+            # A third of the time of `abs() ** 2`.
+            power = self._filters @ (spectrum.real.square() + spectrum.imag.square())
             frames |= zip(numbers, torch.clamp(power, min=1e-10).log10(), strict=True)
         return [frames[number] for number in range(len(clips))]
 

@@ -79,8 +79,10 @@ class Utterance:
     num_samples: int = 0
     kept: KeptKeys = field(default_factory=KeptKeys)
     num_reencoded: int = 0
-    _raw: Tensor | None = None  # frames that no later sample changes
+    _raw: Tensor | None = None  # frames that no later sample changes, and room for more
+    _num_done: int = 0  # frames of those
     _provisional: Tensor | None = None  # frames after those, as if the audio ended here
+    _loudest: float = float("-inf")  # bin of `_raw`
     _wave: Samples = field(default_factory=lambda: np.zeros(0, dtype=np.float32))
     _wave_start: int = 0
     _is_measured: bool = True  # whether the frames are those of all samples
@@ -97,26 +99,24 @@ class Utterance:
         """Return what must be encoded to answer for the audio so far."""
         if self._raw is None or self._provisional is None:
             raise ValueError("an utterance without audio has nothing to encode")
-        raw = torch.cat([self._raw, self._provisional], dim=1)
         size, step = self.geometry.window_frames, self.geometry.piece_frames
-        ceiling = float(raw.max())
-        num_full = self._raw.shape[1] // size
+        ceiling = max(self._loudest, _max(self._provisional))
+        num_frames = self._num_done + self._provisional.shape[1]
+        num_full = self._num_done // size
         windows = tuple(
             number
             for number in range(num_full)
             if number >= len(self._windows) or self._windows[number].is_stale(ceiling)
         )
         bounds = [(number * size, (number + 1) * size) for number in windows]
-        if raw.shape[1] > num_full * size:
-            bounds.append((num_full * size, raw.shape[1]))
+        if num_frames > num_full * size:
+            bounds.append((num_full * size, num_frames))
         pieces = [range(start // step, -(-end // step)) for start, end in bounds]
         fresh = [number for own in pieces for number in own if self._must_convolve(number, ceiling)]
         return EncodePlan(
             windows=windows,
             pieces=pieces,
-            features={
-                n: self.mel.normalise(raw[:, n * step : (n + 1) * step], ceiling) for n in fresh
-            },
+            features={n: self._features(n * step, (n + 1) * step, ceiling) for n in fresh},
             ceiling=ceiling,
             num_frames=sum(end - start for start, end in bounds),
         )
@@ -168,25 +168,41 @@ class Utterance:
         if self._is_measured:
             return None
         # Two frames earlier, so that the reflected edge of this piece stays out of new frames.
-        start = max(0, self._num_done() - 2) * self.mel.hop
+        start = max(0, self._num_done - 2) * self.mel.hop
         self._wave = self._wave[start - self._wave_start :]
         self._wave_start = start
         return pad_samples(self._wave, min_samples=self.mel.min_samples - start)
 
     def take_frames(self, frames: Tensor) -> None:
         """Take the frames of what `unmeasured` returned."""
-        num_done = self._num_done()
+        num_done = self._num_done
         frames = frames[:, num_done - self._wave_start // self.mel.hop :]
         total = max(self.num_samples, self.mel.min_samples) // self.mel.hop
         complete = min(total, max(0, (self.num_samples - self.mel.reach) // self.mel.hop + 1))
         complete = max(complete, num_done)
         new = frames[:, : complete - num_done]
-        self._raw = new if self._raw is None else torch.cat([self._raw, new], dim=1)
+        self._keep_frames(new)
+        self._loudest = max(self._loudest, _max(new))
         self._provisional = frames[:, complete - num_done :]
         self._is_measured = True
 
-    def _num_done(self) -> int:
-        return 0 if self._raw is None else self._raw.shape[1]
+    def _keep_frames(self, new: Tensor) -> None:
+        start, self._num_done = self._num_done, self._num_done + new.shape[1]
+        if self._raw is None or self._raw.shape[1] < self._num_done:
+            grown = new.new_empty(new.shape[0], 2 * self._num_done)
+            if self._raw is not None:
+                grown[:, :start] = self._raw[:, :start]
+            self._raw = grown
+        self._raw[:, start : self._num_done] = new
+
+    def _features(self, start: int, end: int, ceiling: float) -> Tensor:
+        """Return the features of the frames [start, end), provisional ones included."""
+        raw = self._frames(start, end)
+        if raw.shape[1] < end - start and self._provisional is not None:
+            first = max(0, start - self._num_done)
+            rest = self._provisional[:, first : max(0, end - self._num_done)]
+            raw = torch.cat([raw, rest], dim=1)
+        return self.mel.normalise(raw, ceiling)
 
     def _must_convolve(self, piece: int, ceiling: float) -> bool:
         return piece not in self._pieces or self._pieces[piece].is_stale(ceiling)
@@ -195,7 +211,11 @@ class Utterance:
         """Return those of the frames [start, end) that no later sample changes."""
         if self._raw is None:
             raise ValueError("an utterance without audio has no frames")
-        return self._raw[:, start:end]
+        return self._raw[:, start : min(end, self._num_done)]
+
+
+def _max(frames: Tensor) -> float:
+    return float(frames.max()) if frames.numel() else float("-inf")
 
 
 def measure(mel: LogMel, utterances: Sequence[Utterance]) -> None:
