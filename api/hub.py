@@ -86,7 +86,7 @@ class LiveVoice(Protocol):
     """Hears what the worker of one live session says; called in the hub's event loop."""
 
     def hear(self, message: bytes) -> None:
-        """Take the next message; must be quick and not raise."""
+        """Take the next message; must be quick. Raises `ValueError` and its like if it is none."""
         ...
 
     def lose(self) -> None:
@@ -189,7 +189,11 @@ class EventHub:
 
     def _dispatch(self, name: bytes, data: bytes) -> None:
         if name in self._voices:
-            self._voices[name].hear(data)
+            try:
+                self._voices[name].hear(data)
+            except (ValueError, KeyError, TypeError) as exc:
+                log.warning("hub.message_unreadable", error=str(exc))
+                self._voices[name].lose()
             return
         job_id = _job_of(name)
         if job_id is None or job_id not in self._subscriptions:

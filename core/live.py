@@ -74,7 +74,10 @@ class Sent(StrEnum):
 
 
 class Told(StrEnum):
-    """What a worker says. All but `HEARD` carry a `seq` that begins at 1 and has no gaps."""
+    """What a worker says. All but `HEARD` carry a `seq` that begins at 1 and has no gaps.
+
+    `READY` says that the model is loaded, `HEARD` how far it has heard.
+    """
 
     READY = "ready"
     HEARD = "heard"

@@ -23,6 +23,14 @@ LIVE_ALIASES = ALIASES | {"gpt-realtime-whisper", "gpt-transcribe", "gpt-live-tr
 BETA_RATE_HZ = 24_000
 """What "pcm16" means."""
 
+URL_ALIASES = LIVE_ALIASES | {
+    "gpt-realtime",
+    "gpt-realtime-mini",
+    "gpt-4o-realtime-preview",
+    "gpt-4o-mini-realtime-preview",
+}
+"""In the address OpenAI's older clients have to name the model that would talk back."""
+
 _LOGPROBS = "item.input_audio_transcription.logprobs"
 
 
@@ -51,7 +59,7 @@ class _ServerVad(_Fields):
     """`create_response` and its like are for sessions that speak."""
 
     type: Literal["server_vad"]
-    threshold: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    threshold: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     prefix_padding_ms: Annotated[int, Field(ge=0, le=5000)] | None = None
     silence_duration_ms: Annotated[int, Field(ge=32, le=60_000)] | None = None
     create_response: Literal[False] | None = None
@@ -114,8 +122,13 @@ class Options:
 
     @classmethod
     def default(cls, settings: Settings, model: str | None) -> Self:
-        """Return what holds before the client sets anything; raises `UnknownModel`."""
-        return cls(settings=settings, config=LiveConfig(model=_model_name(settings, model)))
+        """Return what holds before the client sets anything; raises `UnknownModel`.
+
+        Args:
+            model: As it is named in the address.
+        """
+        name = None if model in URL_ALIASES else model
+        return cls(settings=settings, config=LiveConfig(model=_model_name(settings, name)))
 
     def update(self, session: object) -> Self:
         """Apply the `session` of a `session.update`: what it does not name stays as it is.

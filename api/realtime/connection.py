@@ -30,8 +30,8 @@ MAX_QUEUED = 2048
 ENTRY_S = 1
 """Audio in one entry of the stream at most: a worker reads entries whole."""
 ROOM_WAIT_S = 5.0
-"""How long audio waits for room before it is refused. Nothing else of the client is read meanwhile,
-so that whoever sends faster than the model hears is slowed down."""
+"""How long audio waits for room while the model hears nothing. Nothing else of the client is read
+meanwhile, so that whoever sends faster than the model hears is slowed down."""
 BEATS_PER_LEASE = 3
 
 GOING_AWAY, POLICY, BROKEN, RESTARTING, TRY_LATER = 1001, 1008, 1011, 1012, 1013
@@ -79,6 +79,7 @@ class Connection:
         self._expires_at = int(time.time()) + settings.live_session_s
         self._started_s: float | None = None
         self._has_worker = False
+        self._is_ready = False
         self._sent_ticks = 0
         self._heard_ms = 0
         self._room = asyncio.Event()
@@ -106,6 +107,9 @@ class Connection:
             self._next_seq += 1
             self._messages.append(fields)
             self._has_news.set()
+            if fields["type"] == Told.READY:
+                self._is_ready = True
+                self._room.set()  # whoever waits for room has less patience now
 
     def lose(self) -> None:
         """See `api.hub.LiveVoice`."""
@@ -307,12 +311,14 @@ class Connection:
         )
         if num_ticks > limit_s * TICKS_HZ:
             raise full
-        with anyio.move_on_after(ROOM_WAIT_S) as scope:
-            while self._waiting_ticks() + num_ticks > limit_s * TICKS_HZ:
-                self._room.clear()
-                await self._room.wait()
-        if scope.cancelled_caught:
-            raise full
+        while self._waiting_ticks() + num_ticks > limit_s * TICKS_HZ:
+            self._room.clear()
+            # Finding a worker and loading a model takes longer than a step.
+            patience_s = ROOM_WAIT_S if self._is_ready else self._settings.live_start_s
+            try:
+                await asyncio.wait_for(self._room.wait(), patience_s)
+            except TimeoutError:
+                raise full from None
 
     def _waiting_ticks(self) -> int:
         return self._sent_ticks - self._heard_ms * TICKS_HZ // 1000

@@ -12,7 +12,6 @@ from redis.exceptions import RedisError
 from core.live import (
     WAKE_S,
     Entry,
-    Told,
     audio_key,
     session_key,
     waiting_key,
@@ -94,10 +93,11 @@ class Desk:
 
     def _claim_one(self, model: str, session_id: str) -> None:
         key = worker_key(session_id)
-        if not self._redis.set(key, self._name, nx=True, px=self._lease_ms):
-            return
-        # Only now: if we die before, the session still waits.
+        is_ours = self._redis.set(key, self._name, nx=True, px=self._lease_ms)
+        # Somebody has it now. If they die before they serve it, its server announces it again.
         self._redis.zrem(waiting_key(model), session_id)
+        if not is_ours:
+            return
         if not self._redis.exists(session_key(session_id)):
             self._redis.delete(key)
             return
@@ -105,7 +105,6 @@ class Desk:
         session = LiveSession(session_id, model, voice, wake=self._on_change)
         with self._lock:
             self._sessions[session_id] = session
-        voice.tell(Told.READY)
         log.info("live.claimed", session_id=session_id, model=model)
         self._on_change()
 

@@ -65,6 +65,7 @@ class LiveSession:
         self._num_samples = 0
         self._read_ticks = 0
         self._told_ms = 0
+        self._is_ready = False
 
     def take(self, entry: Entry) -> None:
         """Take the next entry of the audio stream."""
@@ -102,6 +103,12 @@ class LiveSession:
         """End the session with an error."""
         self.is_over = True
         self.voice.tell(Told.ENDED, code=code, message=message)
+
+    def tell_ready(self) -> None:
+        """Tell once that the model is there to hear."""
+        if not self._is_ready:
+            self._is_ready = True
+            self.voice.tell(Told.READY)
 
     def tell_heard(self, buffered_ms: int) -> None:
         """Tell how far the model has heard, so that the client's side knows what waits.

@@ -157,6 +157,8 @@ class Stepper:
             session.end(code, message)
 
     def _step_model(self, streamer: Streamer, sessions: Sequence[LiveSession]) -> bool:
+        for session in sessions:
+            session.tell_ready()
         turns = [
             turn
             for session in sessions

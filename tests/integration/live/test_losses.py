@@ -151,7 +151,7 @@ def test_audio_that_nobody_hears_is_refused_before_it_piles_up(
     monkeypatch.setattr("api.realtime.connection.ROOM_WAIT_S", 0.3)
     gate = threading.Event()
     ear.before = lambda _streams: gate.wait(30) and None
-    live = start(live_buffer_s=2)
+    live = start(live_buffer_s=2, live_start_s=5)
     live.work()
     client = live.connect()
     client.update(**MANUAL)

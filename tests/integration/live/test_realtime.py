@@ -92,7 +92,8 @@ def test_without_detection_the_client_ends_turns(live: Live, ear: Ear) -> None:
 
 
 def test_the_older_dialect_is_spoken_to_those_who_speak_it(live: Live) -> None:
-    client = live.connect(headers={"OpenAI-Beta": "realtime=v1"})
+    query = "intent=transcription&model=gpt-4o-realtime-preview"  # older clients must name one
+    client = live.connect(query=query, headers={"OpenAI-Beta": "realtime=v1"})
     assert client.receive()["type"] == "transcription_session.created"
     client.send(
         "transcription_session.update",
