@@ -5,15 +5,31 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
+from api.app import create_app
+from api.main import make_context
 from cli.main import app
 from core.settings import Settings
+from tests.support.pages import find_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "samples" / "README.md"])
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
-_COMMAND = re.compile(r"^(?:\.venv/bin/)?scriptorium (?P<words>.+)$", re.MULTILINE)
+_COMMAND = re.compile(
+    r"(?:^|[/=\s])(?:scriptorium|docker compose run --rm api) (?P<words>[a-z-].*)$", re.MULTILINE
+)
+_SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+_SETTING = re.compile(r"\bSCRIPTORIUM_[A-Z0-9_]+")
+_ROUTE = re.compile(
+    r"(?:\b(?P<method>GET|POST|PUT|PATCH|DELETE) |http://127\.0\.0\.1:8000)"
+    r"(?P<path>/(?:v1|health|metrics)[^\s\"'`)]*)"
+)
+OTHER_VARIABLES = {
+    "SCRIPTORIUM_API_KEY",  # of the command line
+    "SCRIPTORIUM_PUBLISH",  # of docker-compose.yml
+}
 
 
 def _script():
@@ -60,14 +76,89 @@ def test_decisions_say_which_code_they_govern_and_it_exists():
         assert [path for path in paths if not (ROOT / path).exists()] == [], page.name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def pages(function):
+    ids = [str(page.relative_to(ROOT)) for page in PAGES]
+    return pytest.mark.parametrize("page", PAGES, ids=ids)(function)
+
+
+def code_of(page: Path) -> str:
+    """Return what stands in blocks and in backticks, continued lines joined."""
+    text = page.read_text(encoding="utf-8")
+    spans = _SPAN.findall(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    blocks = [block.code for block in find_blocks(page)]
+    return "\n".join([*blocks, *spans]).replace("\\\n", " ")
+
+
+@pages
 def test_commands_and_options_exist(page):
-    for match in _COMMAND.finditer(page.read_text(encoding="utf-8")):
+    for match in _COMMAND.finditer(code_of(page)):
         command = get_command(app)
         words = match["words"].partition("#")[0].split()
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
-        assert not hasattr(command, "commands"), match[0]
+        is_about_all = not words or words[0] in {"--help", "…"} or "`" in words[0]
+        assert is_about_all or not hasattr(command, "commands"), match[0]
         known = {option for parameter in command.params for option in parameter.opts}
-        options = {word for word in words if word.startswith("--")}
-        assert options <= known, match[0]
+        options = {word.partition("=")[0].strip("[]") for word in words if "--" in word[:3]}
+        assert options <= known | {"--help"}, match[0]
+
+
+@pages
+def test_settings_exist(page):
+    named = set(_SETTING.findall(page.read_text(encoding="utf-8")))
+    known = {f"SCRIPTORIUM_{name.upper()}" for name in Settings.model_fields}
+    families = {name for name in named if name.endswith("_")}  # `SCRIPTORIUM_LIMIT_…`
+    assert named - families <= known | OTHER_VARIABLES
+    assert [f for f in families if not any(name.startswith(f) for name in known)] == []
+
+
+@pages
+def test_make_targets_exist(page):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in re.findall(r"^make (.+)$", code_of(page), re.MULTILINE):
+        words = line.partition("#")[0].split()
+        named = {word for word in words if "=" not in word and not word.startswith("-")}
+        assert named <= targets, line
+
+
+@pages
+def test_compose_services_and_profiles_exist(page):
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    profiles = {profile for each in services.values() for profile in each.get("profiles", [])}
+    code = code_of(page)
+    assert set(re.findall(r"--profile (\w+)", code)) <= profiles
+    assert set(re.findall(r"--scale ([\w-]+)=", code)) <= set(services)
+    assert set(re.findall(r"docker compose run (?:--\w+ )*([\w-]+)", code)) <= set(services)
+
+
+@pages
+def test_routes_and_their_parameters_exist(page, document):
+    for match in _ROUTE.finditer(code_of(page)):
+        path, _, query = match["path"].partition("?")
+        if path == "/v1":  # what SDKs are given
+            continue
+        found = find_operations(document, path, match["method"])
+        assert found, f"{match[0]}: no such route"
+        named = set(re.findall(r"(?:^|&)(\w+)=", query))
+        known = [{p["name"] for p in operation.get("parameters", [])} for operation in found]
+        assert any(named <= names for names in known), match[0]
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    settings = Settings(data_dir=tmp_path_factory.mktemp("data"), redis_url="redis://127.0.0.1:1")
+    return create_app(make_context(settings)).openapi()
+
+
+def find_operations(document, path: str, method: str | None):
+    """Return the operations that a path of the documentation may mean."""
+    wanted = [part for part in path.rstrip("/.,").split("/") if part]
+    found = []
+    for template, operations in document["paths"].items():
+        parts = [part for part in template.split("/") if part]
+        if len(parts) == len(wanted) and all(
+            here == there or (here.startswith("{") and not there.isalpha())
+            for here, there in zip(parts, wanted, strict=True)
+        ):
+            found += [o for name, o in operations.items() if method in {None, name.upper()}]
+    return found
