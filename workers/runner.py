@@ -30,12 +30,15 @@ from workers.vote import elect_language
 
 log = structlog.get_logger(__name__)
 
+LIVE_PART_S = 0.5
+"""How long a live step waits for a batch: on an accelerator several windows, on a CPU one."""
+
 
 class BatchRunner:
     """The part of an engine that runs batches; used by one thread.
 
-    While live sessions go on, a batch runs window by window, so that no live step waits for more
-    than one: what a window's transcript is does not depend on its batch.
+    While live sessions go on, a batch runs in parts of about `LIVE_PART_S`, at least a window each,
+    so that live steps find their turn: a window's transcript does not depend on its batch.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class BatchRunner:
         self._context = context
         self._gate = gate
         self._is_live = is_live
+        self._part_windows = 1
         self._held = held
         self._loaded = loaded
         self._results = results
@@ -111,10 +115,21 @@ class BatchRunner:
         answers: list[Hypothesis | Exception] = []
         while len(answers) < len(asked):
             with self._gate.batch():
-                done = len(answers)
-                end = done + 1 if self._is_live() else len(asked)
-                answers += transcribe_each(adapter, asked[done:end], listener=listener)
+                is_live = self._is_live()
+                part = asked[len(answers) :]
+                part = part[: self._part_windows] if is_live else part
+                started = time.monotonic()
+                answers += transcribe_each(adapter, part, listener=listener)
+            if is_live:
+                self._adjust_parts(time.monotonic() - started, num_windows=len(part))
         return answers
+
+    def _adjust_parts(self, seconds: float, *, num_windows: int) -> None:
+        """Choose the size of the next part after what the last one took."""
+        if seconds > LIVE_PART_S:
+            self._part_windows = max(1, num_windows // 2)
+        elif seconds < LIVE_PART_S / 2 and num_windows == self._part_windows:
+            self._part_windows *= 2
 
     def _settle_languages(
         self, adapter: Adapter, batch: WindowBatch, windows: Sequence[LoadedWindow]

@@ -1,5 +1,6 @@
 """Whatever is lost in the middle of a session, the client is told and nothing is left behind."""
 
+import json
 import threading
 from collections.abc import Callable
 
@@ -174,6 +175,17 @@ def test_a_fast_client_is_slowed_down_instead(start: Callable[..., Live]) -> Non
     client.send("input_audio_buffer.commit")
     done = client.wait_for("conversation.item.input_audio_transcription.completed")
     assert done["transcript"] == " 8000" * 20
+    [audio] = [name for name in live.kept() if name.endswith(":audio")]
+    wait_for(lambda: live.redis.xlen(audio) == 0, what="what was read is deleted")
+
+
+def test_a_lost_event_is_not_passed_over(live: Live) -> None:
+    client = speaking(live)
+    [audio] = [name for name in live.kept() if name.endswith(":audio")]
+    message = {"type": "delta", "seq": 99, "item_id": "item", "delta": "what came before is lost"}
+    live.redis.publish(audio.replace(":audio", ":events"), json.dumps(message))
+    error, code = client.wait_for_end()
+    assert (error["error"]["code"], code) == ("events_lost", 1011)
 
 
 def test_a_session_ends_when_its_time_is_over(start: Callable[..., Live]) -> None:

@@ -21,9 +21,13 @@ def sessions(sqlite_url: str):
     engine.dispose()
 
 
-def test_while_somebody_speaks_batches_run_window_by_window(
-    pipeline: Pipeline, submit, job_of, windows_of, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("patience_s", "sizes"), [(0.0, [1, 1, 1, 1]), (1e9, [1, 2, 1])], ids=["slow", "fast"]
+)
+def test_while_somebody_speaks_batches_run_in_parts_as_large_as_the_device_is_fast(
+    pipeline: Pipeline, submit, job_of, windows_of, *, monkeypatch, patience_s, sizes
 ) -> None:
+    monkeypatch.setattr("workers.runner.LIVE_PART_S", patience_s)
     submit(noise(4.0))
     pipeline.run()
     together = [len(batch) for batch in pipeline.adapter.batches]
@@ -32,10 +36,10 @@ def test_while_somebody_speaks_batches_run_window_by_window(
     job_id = submit(noise(4.0, seed=2))
     pipeline.run()
 
-    assert max(together) > 1
-    assert [len(batch) for batch in pipeline.adapter.batches] == [1] * len(windows_of(job_id))
+    assert max(together) == 4
+    assert [len(batch) for batch in pipeline.adapter.batches][: len(sizes)] == sizes
     assert job_of(job_id).status == JobStatus.COMPLETED
-    heard = {text_of(batch[0].samples) for batch in pipeline.adapter.batches}
+    heard = {text_of(w.samples) for batch in pipeline.adapter.batches for w in batch}
     assert {w.hypothesis["segments"][0]["text"] for w in windows_of(job_id)} == heard
 
 
