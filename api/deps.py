@@ -45,7 +45,7 @@ class Caller:
     def require(self, scope: Scope) -> None:
         """Raise `Forbidden` unless the key has `scope` (or is an administrator's)."""
         if not self.scopes & {scope, Scope.ADMIN}:
-            raise Forbidden(f"This key lacks the scope {scope!r}.")
+            raise Forbidden(f"This key lacks the scope {scope.value!r}.")
 
 
 def now() -> datetime:

@@ -57,10 +57,10 @@ class Client:
     """
 
     def __init__(self, url: str, key: str | None, stop: threading.Event) -> None:
-        self.url = url.rstrip("/")
+        self.url = check_address(url)
         self.stop = stop
         self.heard_s = 0.0
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers = {"Authorization": f"Bearer {check_key(key)}"} if key else {}
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Client:
         Raises:
             InvalidInput: The server has no such model; the message lists those it has.
         """
-        names = [str(entry["id"]) for entry in self.call("GET", "/v1/models").json()["data"]]
+        names = [str(entry["id"]) for entry in self.object("GET", "/v1/models")["data"]]
         if name is not None and name not in names:
             raise InvalidInput(f"{self.url} serves no model {name!r}; it has {', '.join(names)}.")
         return name or names[0]
@@ -138,7 +138,13 @@ class Client:
 
     def object(self, method: str, path: str, **request: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return the JSON object that the server answers with."""
-        data: dict[str, Any] = self.call(method, path, **request).json()
+        response = self.call(method, path, **request)
+        try:
+            data = response.json()
+        except ValueError:
+            data = None
+        if not isinstance(data, dict):
+            raise ServiceUnavailable(f"{self.url} does not answer as Scriptorium does.")
         return data
 
     def call(self, method: str, path: str, **request: Any) -> httpx.Response:  # noqa: ANN401
@@ -148,8 +154,6 @@ class Client:
         except httpx.LocalProtocolError as exc:
             # h11 counted other bytes than the size said when the upload began.
             raise Refused(MEDIA_CHANGED, "the file changed while it was read") from exc
-        except httpx.InvalidURL as exc:
-            raise InvalidInput(f"{self.url} is no address of a server: {exc}") from exc
         except httpx.HTTPError as exc:
             raise NotNow(f"{self.url} does not answer: {exc}") from exc
         if response.is_success:
@@ -160,6 +164,33 @@ class Client:
     def note_life(self) -> None:
         """Note that the server answers, or takes what it is sent."""
         self.heard_s = time.monotonic()
+
+
+def check_address(url: str) -> str:
+    """Return a server's address without the slash at its end.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    try:
+        parsed = httpx.URL(url.strip())
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidInput(f"{url!r} is no address of a server; http://HOST:PORT is.")
+    return url.strip().rstrip("/")
+
+
+def check_key(key: str) -> str:
+    """Return an API key without the blanks and line ends that copying adds.
+
+    Raises:
+        InvalidInput: It has characters that no key has.
+    """
+    stripped = key.strip()
+    if not (stripped.isascii() and stripped.isprintable()) or " " in stripped:
+        raise InvalidInput("The API key (--key or SCRIPTORIUM_API_KEY) has characters no key has.")
+    return stripped
 
 
 class _StoppableFile(io.FileIO):

@@ -10,12 +10,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from cli.sources import Source
+from core.errors import ServiceUnavailable
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -250,14 +251,22 @@ class Ledger:
 
 @contextmanager
 def open_ledger(path: Path) -> Iterator[Ledger]:
-    """Open the ledger, creating it the first time."""
-    connection = sqlite3.connect(path, timeout=_BUSY_S)
+    """Open the ledger, creating it and its folder the first time.
+
+    Raises:
+        ServiceUnavailable: It cannot be written, now or later: without it nothing would resume.
+    """
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.executescript(_SCHEMA)
-        yield Ledger(connection)
-    finally:
-        connection.close()
+        path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+    except OSError as exc:
+        raise ServiceUnavailable(f"{path} cannot be kept: {exc.strerror}.") from exc
+    try:
+        with closing(sqlite3.connect(path, timeout=_BUSY_S)) as connection:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.executescript(_SCHEMA)
+            yield Ledger(connection)
+    except sqlite3.DatabaseError as exc:
+        raise ServiceUnavailable(f"{path} cannot be kept: {exc}.") from exc
 
 
 def fingerprint_of(settings: dict[str, object]) -> str:

@@ -78,7 +78,6 @@ def run(request: Request) -> int:
         try:
             if found.sources:
                 settings = load_settings(data_dir=request.data)
-                settings.data_path.mkdir(parents=True, mode=0o700, exist_ok=True)
                 ledger = cleanup.enter_context(open_ledger(settings.data_path / "transcribe.db"))
                 _transcribe(
                     request=request,
@@ -115,8 +114,10 @@ def _transcribe(
         cleanup.callback(client.close)
         try:
             model = client.get_model(server.model)
-        except (NotNow, Refused) as exc:
+        except NotNow as exc:
             raise ServiceUnavailable(str(exc)) from exc
+        except Refused as exc:
+            raise ServiceUnavailable(f"{server.url} lists no models: {exc}.") from exc
         options = {**options, "model": model}
         output = None if request.output is None else request.output.expanduser().absolute()
         plan = Plan(
