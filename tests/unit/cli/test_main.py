@@ -1,10 +1,16 @@
 import importlib
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from cli import main, transcribe, up
 from core.errors import AlreadyRunning
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -81,3 +87,11 @@ def test_every_promised_command_is_there(run, name):
 def test_the_version_is_the_projects(run):
     version = importlib.metadata.version("scriptorium")
     assert run("version").output == f"{version}\n"
+
+
+def test_ctrl_c_while_the_command_is_still_imported_ends_it_without_a_traceback():
+    ask = "import signal, cli.entry; print(signal.getsignal(signal.SIGINT).name)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "SIG_DFL"
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"scriptorium": "cli.entry:main"}
