@@ -86,7 +86,7 @@ class PackedEncoder:
         Returns:
             Each of shape (tokens, hidden), in order.
         """
-        pieces = [clip.split(self.geometry.piece_frames, dim=1) for clip in clips]
+        pieces = [torch.split(clip, self.geometry.piece_frames, dim=1) for clip in clips]
         convolved = self.convolve([piece for own in pieces for piece in own])
         size = self.geometry.window_frames // self.geometry.piece_frames
         windows, at = [], 0
@@ -143,7 +143,8 @@ class PackedEncoder:
             pieces = gelu(convolution(pieces))
         output: Tensor = self._tower.conv_out(pieces.permute(0, 3, 1, 2).flatten(2))
         positions = self._tower.positional_embedding(output.shape[1])
-        return output + positions.to(output.dtype)
+        placed: Tensor = output + positions.to(output.dtype)
+        return placed
 
     def _attend(self, windows: Sequence[Tensor]) -> list[Tensor]:
         counts = [len(window) for window in windows]

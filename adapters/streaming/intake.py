@@ -28,7 +28,7 @@ class Chunk:
 
 
 class Intake:
-    """Cuts a stream into chunks and utterances, in whole level frames.
+    """Cuts a stream into chunks and utterances, in whole level frames; by the audio alone.
 
     An utterance ends in the middle of a pause, or at the quietest spot of a chunk when it gets too
     long. Silence before an utterance is dropped, so that it costs nothing.
@@ -74,7 +74,7 @@ class Intake:
             self._drop_silence()
         if self._cut is None:
             self._cut = self._find_pause()
-        size = self._config.chunk_ms // FRAME_MS
+        size = self._next_size()
         if self._cut == 0 and not self._num_heard:
             self._cut = None  # nothing but silence was to end
         if self._cut is not None and self._cut <= size:
@@ -87,6 +87,17 @@ class Intake:
         if self._is_finished and (self._num_heard or self._levels):
             return self._give(len(self._levels), closes=True, with_rest=True)
         return None
+
+    def _next_size(self) -> int:
+        """Return the frames of the next chunk that no pause ends.
+
+        Chunks end on a grid, whatever an utterance's beginning, so that streams fed at the same
+        pace are due at the same time and share their steps. So the first chunk of an utterance
+        has between half and one and a half of the usual length.
+        """
+        size = self._config.chunk_ms // FRAME_MS
+        missing = size - self._start // FRAME % size
+        return missing if 2 * missing >= size else missing + size
 
     def _drop_silence(self) -> None:
         loud = next((at for at, db in enumerate(self._levels) if db > SILENCE_DB), None)

@@ -74,7 +74,14 @@ def test_an_endless_sound_is_cut_at_its_quietest_spot():
     spans, chunks = cut(samples)
     assert spans[0][1] == pytest.approx(27.02, abs=0.03)
     assert max(end - start for start, end in spans) <= 28
-    assert max(len(chunk.samples) for chunk in chunks) <= 2 * HZ
+    assert max(len(chunk.samples) for chunk in chunks) <= 3 * HZ
+
+
+def test_chunks_end_on_a_grid_wherever_an_utterance_begins():
+    _, chunks = cut(np.concatenate([sound(4.7), np.zeros(HZ + 4800, np.float32), sound(6.1)]))
+    ends = [chunk.start_sample + len(chunk.samples) for chunk in chunks if not chunk.closes]
+    assert len(ends) >= 4
+    assert all(end % (2 * HZ) == 0 for end in ends)
 
 
 def test_silence_is_dropped_but_for_a_preroll():

@@ -9,6 +9,7 @@ from adapters.text import (
     collapse_pattern_runs,
     collapse_repetitions,
     compression_ratio,
+    loop_ratio,
     settled_length,
     squeeze_spaces,
     strip_control_tokens,
@@ -95,3 +96,17 @@ def test_loops_compress_well():
     assert compression_ratio("") is None
     assert compression_ratio("a short sentence") < 2.4
     assert compression_ratio("again and " * 30) > 2.4
+
+
+def test_a_language_looks_no_more_like_a_loop_than_another() -> None:
+    english = "press one to mute the microphone, two to lock the conference, three to remove a user"
+    russian = "нажмите один, чтобы выключить микрофон, два, чтобы закрыть конференцию, три, чтобы"
+
+    assert loop_ratio(english) == compression_ratio(english)
+    assert loop_ratio(russian) < 1.2 * loop_ratio(english) < compression_ratio(russian)
+
+
+@pytest.mark.parametrize("phrase", ["again and ", "снова и ", "และอีกครั้ง ", "谢谢大家。", "다시 "])
+def test_a_loop_is_one_in_every_script(phrase: str) -> None:
+    assert loop_ratio(phrase * 25) > 2.4
+    assert loop_ratio("") == 0.0
