@@ -45,6 +45,9 @@ class FileData:
 
 Part = Field | FileStart | FileData
 
+FILE_FIELD = "file"
+"""The field of every form here that is a file, and never a text."""
+
 
 async def read_parts(content_type: str, body: AsyncIterable[bytes]) -> AsyncIterator[Part]:
     """Yield the parts of a form in the order of arrival; memory is bounded by one chunk.
@@ -112,6 +115,8 @@ class _FormParser:
 
     def _part_begin(self) -> None:
         name, filename = parse_disposition(self._headers.get("content-disposition", b""))
+        if filename is None and name == FILE_FIELD:
+            raise InvalidOption(f"{name}: this part has no filename: send it as a file", param=name)
         if filename is None:
             self._num_fields += 1
             if self._num_fields > MAX_FIELDS:

@@ -170,7 +170,14 @@ def _describe_foreign(exc: Exception) -> Problem:
 
 def _describe_failure(exc: JobFailed) -> Problem:
     kind = _find_kind(exc.error_code)
-    return Problem(status=_status_of(kind), code=exc.error_code, title=kind.title, detail=str(exc))
+    return Problem(
+        status=_status_of(kind),
+        code=exc.error_code,
+        title=kind.title,
+        detail=str(exc),
+        # The one option whose values depend on the checkpoint, which only workers know.
+        param="language" if kind is errors.UnknownLanguage else None,
+    )
 
 
 def _find_kind(code: str) -> type[errors.ScriptoriumError]:

@@ -15,8 +15,8 @@ from anyio import CapacityLimiter
 from fastapi import Request
 
 from api.context import ApiContext
+from api.multipart import FILE_FIELD, FileStart, read_parts
 from api.multipart import Field as FormField
-from api.multipart import FileStart, read_parts
 from core.disk import check_free
 from core.errors import InvalidInput, InvalidOption, MediaEmpty, MediaTooLarge
 from core.ids import new_id
@@ -30,8 +30,6 @@ BLOCK_BYTES = 1 << 20
 
 FORM_OVERHEAD_BYTES = 2 << 20
 """How much longer than its file a form may declare itself before anything is read."""
-
-FILE_FIELD = "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

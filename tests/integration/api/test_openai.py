@@ -230,6 +230,9 @@ def test_errors_have_openais_shapes(server: Server, sdk: OpenAI):
     assert no_file.status_code == 400
     no_file = httpx.post(url, files={"model": (None, "whisper-1")}, headers=server.headers)
     assert (no_file.status_code, no_file.json()["error"]["param"]) == (400, "file")
+    text = httpx.post(url, files={"file": (None, b"\xff\xfe")}, headers=server.headers)
+    assert (text.status_code, text.json()["error"]["param"]) == (400, "file")
+    assert "filename" in text.json()["error"]["message"]
     with pytest.raises(openai.AuthenticationError):
         sdk.with_options(api_key="sk-wrong").models.list()
     with pytest.raises(openai.NotFoundError) as missing:
@@ -250,6 +253,10 @@ def test_a_failed_job_is_an_error_of_its_own_code(sdk: OpenAI, worker: FakeWorke
     with pytest.raises(openai.BadRequestError) as refused:
         sdk.audio.transcriptions.create(model="whisper-1", file=file())
     assert refused.value.code == "media_gone"
+    worker.failure = ("unknown_language", "whisper-base does not know 'yue'.")
+    with pytest.raises(openai.BadRequestError) as refused:
+        sdk.audio.transcriptions.create(model="whisper-1", file=file(), language="yue")
+    assert (refused.value.code, refused.value.param) == ("unknown_language", "language")
     worker.failure = ("worker_lost", "Again and again.")
     with pytest.raises(openai.InternalServerError):
         sdk.audio.transcriptions.create(model="whisper-1", file=file())
