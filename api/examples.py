@@ -22,7 +22,7 @@ _JOB: dict[str, Any] = {
     "id": _JOB_ID,
     "status": "completed",
     "model": "whisper-base",
-    "revision": "hub:e37978b90ca9",
+    "revision": "c7b291196809",
     "options": {"language": "en", "timestamps": "word"},
     "priority": "standard",
     "reference": "interview-17",
