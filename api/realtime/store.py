@@ -112,11 +112,9 @@ class LiveStore:
         """Hand entries to the worker, in order; return False if Redis has forgotten the session."""
         key = audio_key(session_id)
         async with self._answering(), self._redis.pipeline() as pipeline:
-            for entry in entries:
+            for entry in entries:  # into the stream of `start` alone, which expires
                 pipeline.xadd(key, entry.fields(), nomkstream=True)
-            pipeline.pexpire(key, self._lease_ms)
-            *added, _ = await pipeline.execute()
-            return None not in added
+            return None not in await pipeline.execute()
 
     async def keep_place(self, key_id: UUID, session_id: str, *, now_s: float) -> None:
         """Go on counting a session of a key."""
