@@ -49,8 +49,8 @@ types: $(VENV)/.lint ## Check types (mypy --strict)
 contracts: $(VENV)/.lint ## Check who imports whom
 	$(BIN)/lint-imports
 
-bench: setup $(VENV)/.bench ## Measure speed against peers on this machine
-	$(BIN)/python -m benchmarks
+bench: setup $(VENV)/.bench ## Install what benchmarks compare with, and say how they are run
+	@sed -n '1,/^Times on/p' benchmarks/README.md
 
 clean: ## Remove .venv and caches; data and checkpoints stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
