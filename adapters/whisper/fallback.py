@@ -39,11 +39,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """What judges an answer; see `core.transcript.Segment` for the units."""
+    """What judges an answer; see `core.transcript.Segment` for the units.
+
+    Attributes:
+        loop_ratio: The compression ratio, made comparable between scripts; see `adapters.text`.
+    """
 
     avg_logprob: float
     no_speech_prob: float
-    compression_ratio: float
+    loop_ratio: float
     is_finished: bool
 
 
@@ -54,13 +58,13 @@ def judge(scores: Scores, *, is_echo: bool) -> Verdict:
         is_echo: Whether the text stands in the prompt that was given.
     """
     if not scores.is_finished:
-        is_loop = scores.compression_ratio > MAX_COMPRESSION_RATIO
+        is_loop = scores.loop_ratio > MAX_COMPRESSION_RATIO
         return Verdict.UNFINISHED if is_loop else Verdict.OVERFULL
     if scores.no_speech_prob > MAX_NO_SPEECH_PROB and scores.avg_logprob < MIN_AVG_LOGPROB:
         return Verdict.SILENCE
     if is_echo:
         return Verdict.ECHO
-    if scores.compression_ratio > MAX_COMPRESSION_RATIO:
+    if scores.loop_ratio > MAX_COMPRESSION_RATIO:
         return Verdict.LOOP
     if scores.avg_logprob < MIN_AVG_LOGPROB:
         return Verdict.UNLIKELY

@@ -10,6 +10,7 @@ from transformers.audio_utils import mel_filter_bank
 from adapters.base import Samples
 from core.transcript import SAMPLE_RATE_HZ
 
+FRAME_MS = 10
 WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
 _FFT = 400
 _HOP = 160

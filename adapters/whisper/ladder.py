@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from adapters.base import Window
-from adapters.text import compression_ratio
+from adapters.text import loop_ratio
 from adapters.whisper.decoding import Decoded, Decoder, DecodeRow
 from adapters.whisper.fallback import Scores, Trial, Verdict, find_best, judge, next_trial
 from adapters.whisper.sound import fingerprint
@@ -34,6 +34,9 @@ class Attempt:
         prompt: Tokens, <|startofprev|> first; empty if there is none.
         trial: What to try next, or what was tried last.
         heard_until_ms: Where the window's last loud sound ends.
+        features: What the encoder heard, if it is the rest of a longer window; else None.
+        is_unheard: Whether the model has stopped before this rest. Its answer must then be good,
+            and speech likely: there may be nothing but noise.
     """
 
     window: Window
@@ -42,6 +45,8 @@ class Attempt:
     prompt: tuple[int, ...]
     trial: Trial
     heard_until_ms: int
+    features: torch.Tensor | None = None
+    is_unheard: bool = False
     outcomes: list[Outcome] = field(default_factory=list)
 
     def find_best(self) -> Outcome | None:
@@ -75,7 +80,7 @@ class Ladder:
         scores = Scores(
             avg_logprob=answer.avg_logprob,
             no_speech_prob=answer.no_speech_prob,
-            compression_ratio=compression_ratio(text.strip()) or 0.0,
+            loop_ratio=loop_ratio(text.strip()),
             is_finished=answer.is_finished,
         )
         trial = attempt.trial

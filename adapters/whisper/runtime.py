@@ -7,18 +7,20 @@ from dataclasses import replace
 
 import structlog
 import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from adapters.base import AdapterSpec, LoadOptions, Window
+from adapters.text import compression_ratio
 from adapters.weights.resolve import read_config
 from adapters.whisper.adapter import WhisperAdapter
 from adapters.whisper.alignment import WordTimer
 from adapters.whisper.decoding import Decoder
 from adapters.whisper.fallback import MAX_NO_SPEECH_PROB, Verdict, first_trial
-from adapters.whisper.features import WINDOW_SAMPLES, LogMel
+from adapters.whisper.features import FRAME_MS, WINDOW_SAMPLES, LogMel
 from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.linear import is_int8_exact
 from adapters.whisper.network import Network, Precision
-from adapters.whisper.segments import append, cut_spans, find_tail_ms
+from adapters.whisper.segments import Rest, append, cut_spans, find_rest, split_unfinished
 from adapters.whisper.sound import fingerprint, is_audible, loud_until_ms, split_samples
 from adapters.whisper.vocabulary import Vocabulary
 from core import errors
@@ -113,36 +115,30 @@ class WhisperRuntime:
             self._encoded.popitem(last=False)
         return [found[mark] for mark in marks]
 
-    def _recognise(self, windows: Sequence[Window], *, is_tail: bool = False) -> list[Hypothesis]:
-        """Transcribe a batch, and what an answer left unheard at its window's end.
-
-        Args:
-            is_tail: The windows are such ends. An answer must then be good, and speech likely: the
-                model has stopped before, and there may be nothing but noise.
-        """
+    def _recognise(self, windows: Sequence[Window]) -> list[Hypothesis]:
+        """Transcribe a batch of windows."""
         audible = [window for window in windows if is_audible(window.samples)]
-        attempts = self._begin(audible) if audible else []
-        self._ladder.climb(attempts)
-        answers = [self._conclude(attempt, is_tail=is_tail) for attempt in attempts]
-        tails: dict[int, tuple[int, Window]] = {}
-        for number, (attempt, answer) in enumerate(zip(attempts, answers, strict=True)):
-            if (start_ms := find_tail_ms(answer, attempt.heard_until_ms)) is not None:
-                samples = attempt.window.samples[start_ms * SAMPLE_RATE_HZ // 1000 :]
-                tails[number] = (
-                    start_ms,
-                    replace(
-                        attempt.window, samples=samples, language=attempt.language, prompt=None
-                    ),
-                )
-        if tails:
-            more = self._recognise([tail for _start, tail in tails.values()], is_tail=True)
-            for (number, (start_ms, _tail)), rest in zip(tails.items(), more, strict=True):
-                answers[number] = append(answers[number], rest, offset_ms=start_ms)
-        heard = iter(answers)
+        heard = iter(self._hear(self._begin(audible)) if audible else ())
         return [
             next(heard) if is_audible(window.samples) else Hypothesis(language=window.language)
             for window in windows
         ]
+
+    def _hear(self, attempts: Sequence[Attempt]) -> list[Hypothesis]:
+        """Decode a batch, and then what its answers left to be read again."""
+        self._ladder.climb(attempts)
+        answers: list[Hypothesis] = []
+        rests: dict[int, Rest] = {}
+        for number, attempt in enumerate(attempts):
+            answer, rest = self._conclude(attempt)
+            answers.append(answer)
+            if rest is not None:
+                rests[number] = rest
+        if rests:
+            more = self._hear(self._begin_rests([(attempts[n], r) for n, r in rests.items()]))
+            for (number, rest), hypothesis in zip(rests.items(), more, strict=True):
+                answers[number] = append(answers[number], hypothesis, offset_ms=rest.start_ms)
+        return answers
 
     def _detect(self, encoded: Sequence[torch.Tensor]) -> list[dict[str, float]]:
         """Return the probability of each language, from the decoder's first step."""
@@ -182,16 +178,53 @@ class WhisperRuntime:
             )
         return attempts
 
-    def _conclude(self, attempt: Attempt, *, is_tail: bool) -> Hypothesis:
+    def _begin_rests(self, rests: Sequence[tuple[Attempt, Rest]]) -> list[Attempt]:
+        """Begin what is left of windows: later frames of the same features, zeros after them.
+
+        As `transformers` has it; features of the samples alone would be scaled by another maximum.
+        """
+        features = []
+        for attempt, rest in rests:
+            whole = attempt.features
+            if whole is None:
+                whole = self._log_mel(attempt.window.samples)
+            first = rest.start_ms // FRAME_MS
+            features.append(F.pad(whole[:, first:], (0, first)))
+        later = []
+        encoded = self._network.encode(features)
+        for (attempt, rest), heard, output in zip(rests, features, encoded, strict=True):
+            samples = attempt.window.samples[rest.start_ms * SAMPLE_RATE_HZ // 1000 :]
+            window = replace(
+                attempt.window, samples=samples, language=attempt.language, prompt=None
+            )
+            later.append(
+                Attempt(
+                    window=window,
+                    encoded=output,
+                    language=attempt.language,
+                    prompt=(),
+                    heard_until_ms=loud_until_ms(samples),
+                    trial=first_trial(window.temperature, has_prompt=False),
+                    features=heard,
+                    is_unheard=rest.is_unheard,
+                )
+            )
+        return later
+
+    def _conclude(self, attempt: Attempt) -> tuple[Hypothesis, Rest | None]:
+        """Return what a window says, and what of it is to be read again."""
         best = attempt.find_best()
         if best is None:
-            return self._transcribe_halves(attempt)
+            return self._transcribe_halves(attempt), None
         is_doubtful = (
             best.verdict is not Verdict.GOOD or best.scores.no_speech_prob > MAX_NO_SPEECH_PROB
         )
-        if best.verdict is Verdict.SILENCE or (is_tail and is_doubtful):
-            return Hypothesis(language=attempt.language)
-        segments = self._segments(attempt, best)
+        if best.verdict is Verdict.SILENCE or (attempt.is_unheard and is_doubtful):
+            return Hypothesis(language=attempt.language), None
+        tokens, resume_ms = split_unfinished(
+            best.answer.tokens, timestamp_begin=self._vocabulary.timestamp_begin
+        )
+        segments = self._segments(attempt, best, tokens)
         if attempt.window.timestamps is Timestamps.WORD:
             segments = self._word_timer.time(
                 segments,
@@ -200,7 +233,13 @@ class WhisperRuntime:
                 task=attempt.window.task,
                 duration_ms=attempt.window.duration_ms,
             )
-        return Hypothesis(segments=segments, language=attempt.language)
+        answer = Hypothesis(segments=segments, language=attempt.language)
+        return answer, find_rest(
+            answer,
+            resume_ms,
+            heard_until_ms=attempt.heard_until_ms,
+            duration_ms=attempt.window.duration_ms,
+        )
 
     def _transcribe_halves(self, attempt: Attempt) -> Hypothesis:
         """Transcribe a window whose text does not fit the decoder's context in two parts."""
@@ -218,28 +257,33 @@ class WhisperRuntime:
         )
         return append(left, right, offset_ms=samples_to_ms(len(parts[0])))
 
-    def _segments(self, attempt: Attempt, best: Outcome) -> tuple[Segment, ...]:
+    def _segments(
+        self, attempt: Attempt, best: Outcome, tokens: Sequence[int]
+    ) -> tuple[Segment, ...]:
         spans = cut_spans(
-            best.answer.tokens,
+            tokens,
             timestamp_begin=self._vocabulary.timestamp_begin,
             end=self._vocabulary.end,
             duration_ms=attempt.window.duration_ms,
         )
+        texts = [self._vocabulary.decode(span.tokens).strip() for span in spans]
+        ratio = compression_ratio(self._vocabulary.decode(best.answer.tokens).strip())
         segments = [
             Segment(
-                text=self._vocabulary.decode(span.tokens).strip(),
+                text=text,
                 start_ms=span.start_ms,
                 end_ms=span.end_ms,
                 tokens=span.tokens,
                 avg_logprob=best.scores.avg_logprob,
                 no_speech_prob=best.scores.no_speech_prob,
-                compression_ratio=best.scores.compression_ratio,
+                compression_ratio=ratio,
                 temperature=best.trial.temperature,
                 language=attempt.language,
             )
-            for span in spans
+            for span, text in zip(spans, texts, strict=True)
+            if text
         ]
-        return tuple(segment for segment in segments if segment.text)
+        return tuple(segments)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from core.transcript import Hypothesis
 SHORTEST_TAIL_MS = 2_500
 """Above what a pause at a window's end and an early timestamp make up together."""
 _LEAST_PROGRESS_MS = 500
+_SHORTEST_REST_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,20 @@ class Span:
     tokens: tuple[int, ...]
     start_ms: int
     end_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """The end of a window, to be read as a window of its own.
+
+    Attributes:
+        start_ms: Where it begins, a multiple of 20.
+        is_unheard: Whether the answer stopped before it, though there is sound; otherwise the
+            answer began to say what is there and did not come to its end.
+    """
+
+    start_ms: int
+    is_unheard: bool
 
 
 def cut_spans(
@@ -51,18 +66,48 @@ def cut_spans(
     return spans
 
 
-def find_tail_ms(answer: Hypothesis, heard_until_ms: int) -> int | None:
-    """Return where the part of a window begins that its answer left out, or None.
+def split_unfinished(
+    tokens: Sequence[int], *, timestamp_begin: int
+) -> tuple[Sequence[int], int | None]:
+    """Return the part of an answer to keep, and where to read the window again, or None.
+
+    An answer that goes on after two timestamps in a row and ends without a third has begun a
+    segment whose end it does not see: what it says there is dropped and heard again, from the
+    first of the two on, as a window of its own.
+
+    Source: openai-whisper (`transcribe.py`), `transformers` (`generation_whisper.py`,
+    `_retrieve_segment`).
+    """
+    is_time = [token >= timestamp_begin for token in tokens]
+    pairs = [at for at in range(len(tokens) - 1) if is_time[at] and is_time[at + 1]]
+    if not pairs or is_time[-2:] == [False, True]:
+        return tokens, None
+    resume_ms = (tokens[pairs[-1]] - timestamp_begin) * TIMESTAMP_STEP_MS
+    if resume_ms < _LEAST_PROGRESS_MS:
+        return tokens, None
+    return tokens[: pairs[-1] + 1], resume_ms
+
+
+def find_rest(
+    answer: Hypothesis, resume_ms: int | None, *, heard_until_ms: int, duration_ms: int
+) -> Rest | None:
+    """Return what of a window is to be read once more.
 
     Args:
+        answer: To the window so far.
+        resume_ms: What `split_unfinished` said.
         heard_until_ms: Where the window's last loud sound ends.
+        duration_ms: Of the window.
     """
+    if resume_ms is not None:
+        is_long_enough = duration_ms - resume_ms >= _SHORTEST_REST_MS
+        return Rest(start_ms=resume_ms, is_unheard=False) if is_long_enough else None
     if not answer.segments:
         return None
     end_ms = answer.segments[-1].end_ms
     if end_ms < _LEAST_PROGRESS_MS or heard_until_ms - end_ms < SHORTEST_TAIL_MS:
         return None
-    return end_ms
+    return Rest(start_ms=end_ms - end_ms % TIMESTAMP_STEP_MS, is_unheard=True)
 
 
 def append(answer: Hypothesis, rest: Hypothesis, *, offset_ms: int) -> Hypothesis:

@@ -15,19 +15,19 @@ from adapters.whisper.fallback import (
     next_trial,
 )
 
-FINE = Scores(avg_logprob=-0.3, no_speech_prob=0.1, compression_ratio=1.5, is_finished=True)
+FINE = Scores(avg_logprob=-0.3, no_speech_prob=0.1, loop_ratio=1.5, is_finished=True)
 
 
 @pytest.mark.parametrize(
     ("scores", "verdict"),
     [
         (FINE, Verdict.GOOD),
-        (replace(FINE, compression_ratio=2.5), Verdict.LOOP),
+        (replace(FINE, loop_ratio=2.5), Verdict.LOOP),
         (replace(FINE, avg_logprob=-1.1), Verdict.UNLIKELY),
         (replace(FINE, avg_logprob=-1.1, no_speech_prob=0.7), Verdict.SILENCE),
         (replace(FINE, no_speech_prob=0.7), Verdict.GOOD),
         (replace(FINE, is_finished=False), Verdict.OVERFULL),
-        (replace(FINE, is_finished=False, compression_ratio=9.0), Verdict.UNFINISHED),
+        (replace(FINE, is_finished=False, loop_ratio=9.0), Verdict.UNFINISHED),
     ],
 )
 def test_scores_decide_what_an_answer_is_worth(scores: Scores, verdict: Verdict) -> None:

@@ -2,7 +2,14 @@
 
 import pytest
 
-from adapters.whisper.segments import Span, append, cut_spans, find_tail_ms
+from adapters.whisper.segments import (
+    Rest,
+    Span,
+    append,
+    cut_spans,
+    find_rest,
+    split_unfinished,
+)
 from core.transcript import Hypothesis, Segment
 
 # English-only, multilingual, large-v3.
@@ -54,17 +61,51 @@ def answer(*times: tuple[int, int]) -> Hypothesis:
     )
 
 
-def test_an_answer_that_stops_long_before_its_window_leaves_a_tail() -> None:
-    assert find_tail_ms(answer((0, 5000), (5000, 7000)), 27_000) == 7000
+def rest(
+    answer: Hypothesis, resume_ms: int | None = None, duration_ms: int = 28_000
+) -> Rest | None:
+    return find_rest(answer, resume_ms, heard_until_ms=27_000, duration_ms=duration_ms)
 
 
-def test_a_pause_at_the_end_of_a_window_is_no_tail() -> None:
-    assert find_tail_ms(answer((0, 25_000)), 27_000) is None
+def test_an_answer_that_stops_long_before_its_window_leaves_a_rest() -> None:
+    assert rest(answer((0, 5000), (5000, 7010))) == Rest(start_ms=7000, is_unheard=True)
 
 
-def test_silence_has_no_tail_and_a_tail_must_get_on() -> None:
-    assert find_tail_ms(answer(), 27_000) is None
-    assert find_tail_ms(answer((0, 100)), 27_000) is None
+def test_a_pause_at_the_end_of_a_window_is_no_rest() -> None:
+    assert rest(answer((0, 25_000))) is None
+
+
+def test_silence_has_no_rest_and_a_rest_must_get_on() -> None:
+    assert rest(answer()) is None
+    assert rest(answer((0, 100))) is None
+
+
+def test_an_unfinished_segment_is_read_again_unless_it_lies_in_the_padding() -> None:
+    assert rest(answer((0, 5000)), 5000) == Rest(start_ms=5000, is_unheard=False)
+    assert rest(answer((0, 5000)), 5000, duration_ms=5100) is None
+
+
+T = 50364
+"""The first timestamp of the multilingual checkpoints before large-v3."""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kept", "resume_ms"),
+    [
+        ([T, 10, T + 100], 3, None),  # one segment, closed
+        ([T, 10, 11], 3, None),  # never closed: lasts to the window's end
+        ([T, 10, T + 100, T + 100, 11, T + 200], 6, None),  # two, both closed
+        ([T, 10, T + 100, T + 120, 11, 12], 3, 2000),  # the second is unfinished
+        ([T, 10, T + 100, T + 100], 3, 2000),  # opened, nothing said
+        ([T, 10, T + 10, T + 10, 11], 5, None),  # no progress
+        ([], 0, None),
+        ([10, 11], 2, None),  # without timestamps
+    ],
+)
+def test_what_is_unfinished_is_left_to_a_second_reading(
+    tokens: list[int], kept: int, resume_ms: int | None
+) -> None:
+    assert split_unfinished(tokens, timestamp_begin=T) == (tokens[:kept], resume_ms)
 
 
 def test_what_is_appended_moves_to_its_place() -> None:
