@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from core.logprobs import join_logprobs
 from core.transcript import Hypothesis, Segment, Word, join_texts, samples_to_ms
 
 MIN_SEGMENT_MS = 20
@@ -142,7 +143,7 @@ def _join(left: Segment, right: Segment, high: int) -> Segment:
         end_ms=end,
         words=_fit_words(words, left.start_ms, end),
         tokens=left.tokens + right.tokens,
-        token_logprobs=left.token_logprobs + right.token_logprobs,
+        token_logprobs=join_logprobs((left, right)),
     )
 
 

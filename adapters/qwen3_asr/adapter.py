@@ -15,6 +15,7 @@ from adapters.streaming.base import DeltaSink
 from adapters.streaming.config import ChunkedStreamingConfig
 from adapters.text import compression_ratio
 from core import errors
+from core.logprobs import split_logprobs
 from core.options import TaskKind, Timestamps
 from core.transcript import SAMPLE_RATE_HZ, Hypothesis, Segment, Word
 
@@ -205,6 +206,7 @@ class Qwen3ASRAdapter:
             compression_ratio=compression_ratio(answer.text),
             temperature=request.temperature,
             language=language,
+            token_logprobs=self.runtime.spell_answer(decoded) if window.with_logprobs else (),
         )
         return Hypothesis(segments=(segment,), language=language, warnings=warnings)
 
@@ -244,13 +246,18 @@ class Qwen3ASRAdapter:
         return finished
 
     def _segmented(self, draft: Hypothesis, words: Sequence[Word], *, keep: bool) -> Hypothesis:
+        pieces = segment_words(draft.segments[0], words)
+        logprobs = split_logprobs(
+            draft.segments[0].token_logprobs, [piece.text for piece in pieces]
+        )
         segments = tuple(
             replace(
                 piece,
                 tokens=tuple(self.runtime.encode_text(piece.text)),
+                token_logprobs=tokens,
                 words=piece.words if keep else (),
             )
-            for piece in segment_words(draft.segments[0], words)
+            for piece, tokens in zip(pieces, logprobs, strict=True)
         )
         return replace(draft, segments=segments)
 

@@ -53,11 +53,13 @@ class Decoded:
 
     Attributes:
         tokens: Without the end token.
+        logprobs: Natural log of each token's probability.
         sum_logprob: Natural log of the answer's probability, end token included.
         has_ended: Whether the model ended by itself; otherwise the token cap did.
     """
 
     tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
     sum_logprob: float = 0.0
     has_ended: bool = False
 
@@ -215,6 +217,7 @@ class _Writer:
         self.answer.has_ended = token in self._end_tokens
         if not self.answer.has_ended:
             self.answer.tokens.append(token)
+            self.answer.logprobs.append(logprob)
             if self._sink is not None:
                 self._sink(self._index, token)
         self.is_going = not self.answer.has_ended and len(self.answer.tokens) < self._cap

@@ -10,13 +10,15 @@ import torch
 from transformers import AutoConfig, Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
 from adapters.base import LoadOptions, Samples
-from adapters.qwen3_asr.answers import TEXT_TAG
+from adapters.qwen3_asr.answers import TEXT_TAG, split_answer
 from adapters.qwen3_asr.decoding import Decoded, Decoder, ReadPrompts, Row
 from adapters.qwen3_asr.encoding import PackedEncoder
 from adapters.qwen3_asr.features import LogMel
 from adapters.qwen3_asr.languages import LANGUAGE_NAMES
 from adapters.qwen3_asr.prompts import PromptLayout, lay_out_prompt
+from adapters.tokens import spell_tokens
 from core import errors
+from core.transcript import TokenLogprob
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _LAYOUT_TOKENS = ("<|im_start|>", "<|im_end|>", "<|audio_start|>", "<|audio_end|>", TEXT_TAG)
@@ -92,6 +94,8 @@ class Qwen3Runtime:
         self.decoder = Decoder(model, end_tokens)
         self._tokenizer = processor.tokenizer
         self.control_tokens = tuple(sorted(self._tokenizer.get_added_vocab()))
+        self._special = frozenset(self._tokenizer.get_added_vocab().values())
+        self._tag = self._tokenizer.convert_tokens_to_ids(TEXT_TAG)
 
     @classmethod
     def load(cls, options: LoadOptions) -> Self:
@@ -114,6 +118,23 @@ class Qwen3Runtime:
             list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return text
+
+    def spell_answer(self, answer: Decoded) -> tuple[TokenLogprob, ...]:
+        """Return the tokens of an answer's transcript: what follows the tag, special ones left out.
+
+        They are as the model wrote them, which the tidied text may differ from.
+        """
+        start = 0
+        raw = self.decode_text(answer.tokens)
+        if split_answer(raw)[1] != raw and self._tag in answer.tokens:
+            start = answer.tokens.index(self._tag) + 1
+        spoken = [
+            (token, logprob)
+            for token, logprob in zip(answer.tokens[start:], answer.logprobs[start:], strict=True)
+            if token not in self._special
+        ]
+        pieces = self._tokenizer.convert_ids_to_tokens([token for token, _ in spoken])
+        return spell_tokens(pieces, [logprob for _, logprob in spoken])
 
     def lay_out(self, *, context: str | None, language_name: str | None) -> PromptLayout:
         """Return the tokens around the audio."""
