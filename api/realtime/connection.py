@@ -29,6 +29,8 @@ MAX_QUEUED = 2048
 """Messages of the worker that a client may lag behind."""
 ENTRY_S = 1
 """Audio in one entry of the stream at most: a worker reads entries whole."""
+ENTRIES_PER_S = 100
+"""Entries that may wait for each second of audio that may: crumbs cost memory too."""
 ROOM_WAIT_S = 5.0
 """How long audio waits for room while the model hears nothing. Nothing else of the client is read
 meanwhile, so that whoever sends faster than the model hears is slowed down."""
@@ -82,6 +84,8 @@ class Connection:
         self._is_ready = False
         self._sent_ticks = 0
         self._heard_ms = 0
+        self._num_sent = 0
+        self._num_read = 0
         self._room = asyncio.Event()
         self._messages: deque[dict[str, Any]] = deque()
         self._next_seq = 1
@@ -95,7 +99,7 @@ class Connection:
         """See `api.hub.LiveVoice`."""
         fields = json.loads(message)
         if fields["type"] == Told.HEARD:
-            self._heard_ms = fields["audio_ms"]
+            self._heard_ms, self._num_read = fields["audio_ms"], fields["num_entries"]
             self._room.set()
         elif fields["seq"] != self._next_seq:
             self.lose()
@@ -261,9 +265,11 @@ class Connection:
             case commands.APPEND:
                 await self._append(command)
             case commands.COMMIT:
-                await self._send(Entry(kind=Sent.COMMIT, event_id=command.event_id))
+                entry = Entry(kind=Sent.COMMIT, event_id=command.event_id)
+                await self._send(entry, event_id=command.event_id)
             case _:
-                await self._send(Entry(kind=Sent.CLEAR, event_id=command.event_id))
+                entry = Entry(kind=Sent.CLEAR, event_id=command.event_id)
+                await self._send(entry, event_id=command.event_id)
 
     async def _update(self, command: Command) -> None:
         is_beta = command.kind == commands.BETA_UPDATE
@@ -280,7 +286,7 @@ class Connection:
         self._options = new
         if self._started_s is not None and new.config != old.config:
             data = new.config.to_json().encode()
-            await self._send(Entry(kind=Sent.CONFIG, data=data))
+            await self._send(Entry(kind=Sent.CONFIG, data=data), event_id=command.event_id)
         await self._say_session("updated")
 
     async def _say_session(self, verb: str) -> None:
@@ -293,25 +299,37 @@ class Connection:
     async def _append(self, command: Command) -> None:
         data: bytes = command.value
         rate_hz = self._options.config.rate_hz
-        await self._wait_for_room(pcm_ticks(len(data), rate_hz), command.event_id)
         size = 2 * rate_hz * ENTRY_S
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
         if pieces:
-            await self._send(*(Entry(kind=Sent.AUDIO, data=piece) for piece in pieces))
-            self._sent_ticks += pcm_ticks(len(data), rate_hz)
+            num_ticks = pcm_ticks(len(data), rate_hz)
+            entries = [Entry(kind=Sent.AUDIO, data=piece) for piece in pieces]
+            await self._send(*entries, num_ticks=num_ticks, event_id=command.event_id)
+            self._sent_ticks += num_ticks
             self._metrics.live_audio_s.inc(len(data) / 2 / rate_hz)
+
+    async def _send(self, *entries: Entry, num_ticks: int = 0, event_id: str | None) -> None:
+        """Hand entries with so much audio to the worker, which is asked for with the first."""
+        await self._wait_for_room(num_ticks, event_id)
+        if self._started_s is None:
+            self._started_s = time.monotonic()
+            await self._store.start(self.id, self._options.config)
+        if not await self._store.send(self.id, entries):
+            raise SessionEnded("session_lost", "Redis has forgotten the session; start again.")
+        self._num_sent += len(entries)
 
     async def _wait_for_room(self, num_ticks: int, event_id: str | None) -> None:
         limit_s = self._settings.live_buffer_s
         full = SessionEnded(
             "input_audio_buffer_full",
-            f"More than {limit_s} s of audio wait to be recognised; send it as it is spoken.",
+            f"More than {limit_s} s of audio, or {limit_s * ENTRIES_PER_S} events, wait to be "
+            "recognised; send audio as it is spoken.",
             POLICY,
             event_id=event_id,
         )
         if num_ticks > limit_s * TICKS_HZ:
             raise full
-        while self._waiting_ticks() + num_ticks > limit_s * TICKS_HZ:
+        while not self._has_room(num_ticks, limit_s):
             self._room.clear()
             # Finding a worker and loading a model takes longer than a step.
             patience_s = ROOM_WAIT_S if self._is_ready else self._settings.live_start_s
@@ -320,13 +338,10 @@ class Connection:
             except TimeoutError:
                 raise full from None
 
-    def _waiting_ticks(self) -> int:
-        return self._sent_ticks - self._heard_ms * TICKS_HZ // 1000
-
-    async def _send(self, *entries: Entry) -> None:
-        """Hand entries to the worker, which is asked for with the first of them."""
-        if self._started_s is None:
-            self._started_s = time.monotonic()
-            await self._store.start(self.id, self._options.config)
-        if not await self._store.send(self.id, entries):
-            raise SessionEnded("session_lost", "Redis has forgotten the session; start again.")
+    def _has_room(self, num_ticks: int, limit_s: int) -> bool:
+        waiting_ticks = self._sent_ticks - self._heard_ms * TICKS_HZ // 1000
+        num_waiting = self._num_sent - self._num_read
+        return (
+            waiting_ticks + num_ticks <= limit_s * TICKS_HZ
+            and num_waiting < limit_s * ENTRIES_PER_S
+        )

@@ -64,11 +64,13 @@ class LiveSession:
         self._turns: TurnTaker = ClientTurns(0)
         self._num_samples = 0
         self._read_ticks = 0
-        self._told_ms = 0
+        self._num_entries = 0
+        self._told = (0, 0)
         self._is_ready = False
 
     def take(self, entry: Entry) -> None:
         """Take the next entry of the audio stream."""
+        self._num_entries += 1
         match entry.kind:
             case Sent.CONFIG:
                 self._configure(LiveConfig.from_json(entry.data))
@@ -119,10 +121,10 @@ class LiveSession:
         with self._lock:
             queued = sum(len(part) for item in self._items for part in item.queue)
         heard_ms = self._read_ticks * 1000 // TICKS_HZ - queued * 1000 // SAMPLE_RATE_HZ
-        heard_ms -= buffered_ms
-        if heard_ms > self._told_ms:
-            self._told_ms = heard_ms
-            self.voice.tell(Told.HEARD, audio_ms=heard_ms)
+        told = (max(heard_ms - buffered_ms, self._told[0]), self._num_entries)
+        if told != self._told:
+            self._told = told
+            self.voice.tell(Told.HEARD, audio_ms=told[0], num_entries=told[1])
 
     def _configure(self, config: LiveConfig) -> None:
         """Go on with other settings; they hold from here on."""

@@ -3,12 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
-from adapters.base import Samples
 from adapters.streaming import start_streaming
+from adapters.streaming.base import StreamingEngine, StreamingSession, StreamUpdate
 from core.errors import ScriptoriumError
 from core.live import Told
 from core.transcript import samples_to_ms
@@ -22,42 +22,7 @@ GATHER_S = 0.1
 """How long audio is gathered before a step: sessions that come within it share the step."""
 
 
-class Update(Protocol):
-    """What a step adds; see `adapters.streaming.session.StreamUpdate`."""
-
-    @property
-    def delta(self) -> str:
-        """Text that follows all deltas before."""
-        ...
-
-
-class Stream(Protocol):
-    """A stream of one turn; see `adapters.streaming.session.StreamSession`."""
-
-    @property
-    def buffered_ms(self) -> int:
-        """Audio pushed but not heard yet."""
-        ...
-
-    def push(self, samples: Samples) -> None:
-        """Add audio."""
-        ...
-
-    def finish(self) -> None:
-        """Say that no more audio comes."""
-        ...
-
-
-class Streamer(Protocol):
-    """Steps streams of one loaded adapter; see `adapters.streaming.engine.StreamEngine`."""
-
-    def open(self, *, language: str | None = None, prompt: str | None = None) -> Stream:
-        """Return a new stream."""
-        ...
-
-    def step(self, sessions: Sequence[Stream]) -> Sequence[Update | None]:
-        """Let every stream that has enough new audio hear it."""
-        ...
+Engine = StreamingEngine[Any]
 
 
 @dataclass(slots=True)
@@ -66,7 +31,7 @@ class _Turn:
 
     session: LiveSession
     item: Item
-    stream: Stream
+    stream: StreamingSession
     is_finishing: bool = False
     parts: list[str] = field(default_factory=list)
 
@@ -84,7 +49,7 @@ class Stepper:
         self._sessions = sessions
         self._loaded = loaded
         self._gate = gate
-        self._streamers: dict[str, Streamer] = {}
+        self._engines: dict[str, Engine] = {}
         self._turns: dict[str, _Turn] = {}
         self._news = threading.Event()
         self._ending = threading.Event()
@@ -121,9 +86,9 @@ class Stepper:
         for model in sorted({session.model for session in sessions}):
             of_model = [session for session in sessions if session.model == model]
             with self._gate.live():
-                streamer = self._find_streamer(model, of_model)
-                if streamer is not None:
-                    is_busy |= self._step_model(streamer, of_model)
+                engine = self._find_engine(model, of_model)
+                if engine is not None:
+                    is_busy |= self._step_model(engine, of_model)
         for session in sessions:
             buffered = [t.stream.buffered_ms for t in self._turns.values() if t.session is session]
             session.tell_heard(sum(buffered))
@@ -134,51 +99,50 @@ class Stepper:
         wanted = {item.id for session in sessions for item in session.items()}
         self._turns = {name: turn for name, turn in self._turns.items() if name in wanted}
         models = {session.model for session in sessions}
-        if gone := [model for model in self._streamers if model not in models]:
+        if gone := [model for model in self._engines if model not in models]:
             with self._gate.live():
                 for model in gone:
-                    del self._streamers[model]
+                    del self._engines[model]
                     self._loaded.unpin(model)
 
-    def _find_streamer(self, model: str, sessions: Sequence[LiveSession]) -> Streamer | None:
-        if model not in self._streamers:
+    def _find_engine(self, model: str, sessions: Sequence[LiveSession]) -> Engine | None:
+        if model not in self._engines:
             try:
-                engine: Any = start_streaming(self._loaded.pin(model))
-                self._streamers[model] = engine
+                self._engines[model] = start_streaming(self._loaded.pin(model))
             except TypeError as exc:
                 self._refuse(sessions, "model_not_live", str(exc))
             except ScriptoriumError as exc:
                 self._refuse(sessions, exc.code, str(exc))
-        return self._streamers.get(model)
+        return self._engines.get(model)
 
     def _refuse(self, sessions: Sequence[LiveSession], code: str, message: str) -> None:
         log.warning("live.refused", error_code=code, error=message)
         for session in sessions:
             session.end(code, message)
 
-    def _step_model(self, streamer: Streamer, sessions: Sequence[LiveSession]) -> bool:
+    def _step_model(self, engine: Engine, sessions: Sequence[LiveSession]) -> bool:
         for session in sessions:
             session.tell_ready()
         turns = [
             turn
             for session in sessions
             for item in session.items()
-            if (turn := self._feed(streamer, session, item)) is not None
+            if (turn := self._feed(engine, session, item)) is not None
         ]
         if not turns:
             return False
-        updates = self._step(streamer, turns)
+        updates = self._step(engine, turns)
         for turn, update in zip(turns, updates, strict=True):
             self._tell(turn, update)
         return any(update is not None for update in updates)
 
-    def _feed(self, streamer: Streamer, session: LiveSession, item: Item) -> _Turn | None:
+    def _feed(self, engine: Engine, session: LiveSession, item: Item) -> _Turn | None:
         """Return the item's stream with its new audio, or None if it cannot have one."""
         turn = self._turns.get(item.id)
         if turn is None:
             config = item.config
             try:
-                stream = streamer.open(language=config.language, prompt=config.prompt)
+                stream = engine.open(language=config.language, prompt=config.prompt)
             except ScriptoriumError as exc:
                 self._fail(session, item, exc)
                 return None
@@ -192,18 +156,18 @@ class Stepper:
         return turn
 
     def _step(
-        self, streamer: Streamer, turns: Sequence[_Turn]
-    ) -> "Sequence[Update | Exception | None]":
+        self, engine: Engine, turns: Sequence[_Turn]
+    ) -> Sequence[StreamUpdate | Exception | None]:
         """Step all; if that fails, each alone, so that a failure stays with its turn."""
         try:
-            return streamer.step([turn.stream for turn in turns])
+            return engine.step([turn.stream for turn in turns])
         except Exception as exc:  # noqa: BLE001 - whatever a model raises must stay with its turn
             if len(turns) == 1:
                 return [exc]
             log.warning("live.isolated", num_turns=len(turns), error=str(exc))
-            return [answer for turn in turns for answer in self._step(streamer, [turn])]
+            return [answer for turn in turns for answer in self._step(engine, [turn])]
 
-    def _tell(self, turn: _Turn, update: "Update | Exception | None") -> None:
+    def _tell(self, turn: _Turn, update: StreamUpdate | Exception | None) -> None:
         if isinstance(update, Exception):
             self._fail(turn.session, turn.item, update)
         elif update is not None:

@@ -171,6 +171,17 @@ def test_audio_that_nobody_hears_is_refused_before_it_piles_up(
     assert error["error"]["event_id"] == "piece 8"
 
 
+def test_crumbs_of_audio_do_not_pile_up_either(start: Callable[..., Live]) -> None:
+    live = start(live_buffer_s=1, live_start_s=1, live_lease_s=60)  # nobody works
+    client = live.connect()
+    client.update(**MANUAL)
+    for number in range(120):
+        client.append_bytes(b"\0\0", event_id=f"crumb {number}")
+    error, code = client.wait_for_end()
+    assert (error["error"]["code"], code) == ("input_audio_buffer_full", 1008)
+    assert error["error"]["event_id"] == "crumb 100"
+
+
 def test_a_fast_client_is_slowed_down_instead(start: Callable[..., Live]) -> None:
     live = start(live_buffer_s=2)
     live.work()
