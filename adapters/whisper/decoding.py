@@ -48,12 +48,15 @@ class Decoded:
 
     Attributes:
         tokens: After the prefix, without <|endoftext|>.
+        logprobs: Natural log of each token's probability. A timestamp that was set here, not
+            chosen by the model, has that of the end in its place.
         avg_logprob: Mean natural-log probability of the tokens and of the end.
         is_finished: Whether the model ended by itself. If not, it ran into its context's end or
             into a loop, and the text must not be trusted.
     """
 
     tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
     avg_logprob: float
     no_speech_prob: float
     is_finished: bool
@@ -69,6 +72,7 @@ class _Row:
         self.random = np.random.default_rng(row.seed)
         self.position = len(row.prefix)
         self.heard_until_ms = row.heard_until_ms
+        self.logprobs: list[float] = []  # of every step, the end included
         self.sum_logprob = 0.0
         self.no_speech_prob = 0.0
         # Where the text ended last: number of tokens and their sum, the end included.
@@ -91,6 +95,7 @@ class _Row:
                 is_finished = True
         return Decoded(
             tokens=tuple(self.state.tokens),
+            logprobs=tuple(self.logprobs[: len(self.state.tokens)]),
             avg_logprob=self.sum_logprob / (len(self.state.tokens) + 1),
             no_speech_prob=self.no_speech_prob,
             is_finished=is_finished,
@@ -172,6 +177,7 @@ class Decoder:
                 tokens[index] = _sample(logits[index], row.temperature, row.random)
         logprobs = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1)
         for row, logprob in zip(rows, logprobs.tolist(), strict=True):
+            row.logprobs.append(logprob)
             row.sum_logprob += logprob
         chosen: list[int] = tokens.tolist()
         return chosen

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 
 import structlog
 import torch
@@ -20,12 +21,25 @@ from adapters.whisper.features import FRAME_MS, WINDOW_SAMPLES, LogMel
 from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.linear import is_int8_exact
 from adapters.whisper.network import Network, Precision
-from adapters.whisper.segments import Rest, append, cut_spans, find_rest, split_unfinished
+from adapters.whisper.segments import (
+    Rest,
+    Span,
+    append,
+    cut_spans,
+    find_rest,
+    split_unfinished,
+)
 from adapters.whisper.sound import fingerprint, is_audible, loud_until_ms, split_samples
 from adapters.whisper.vocabulary import Vocabulary
 from core import errors
 from core.options import TaskKind, Timestamps
-from core.transcript import SAMPLE_RATE_HZ, Hypothesis, Segment, samples_to_ms
+from core.transcript import (
+    SAMPLE_RATE_HZ,
+    Hypothesis,
+    Segment,
+    TokenLogprob,
+    samples_to_ms,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -268,22 +282,41 @@ class WhisperRuntime:
         )
         texts = [self._vocabulary.decode(span.tokens).strip() for span in spans]
         ratio = compression_ratio(self._vocabulary.decode(best.answer.tokens).strip())
+        logprobs = self._logprobs(attempt, best, spans)
         segments = [
             Segment(
                 text=text,
                 start_ms=span.start_ms,
                 end_ms=span.end_ms,
                 tokens=span.tokens,
+                token_logprobs=spelt,
                 avg_logprob=best.scores.avg_logprob,
                 no_speech_prob=best.scores.no_speech_prob,
                 compression_ratio=ratio,
                 temperature=best.trial.temperature,
                 language=attempt.language,
             )
-            for span, text in zip(spans, texts, strict=True)
+            for span, text, spelt in zip(spans, texts, logprobs, strict=True)
             if text
         ]
         return tuple(segments)
+
+    def _logprobs(
+        self, attempt: Attempt, best: Outcome, spans: Sequence[Span]
+    ) -> list[tuple[TokenLogprob, ...]]:
+        """Return each span's tokens with their log probabilities, if they are wanted."""
+        if not attempt.window.with_logprobs:
+            return [()] * len(spans)
+        answer = best.answer
+        of_text = iter(
+            logprob
+            for token, logprob in zip(answer.tokens, answer.logprobs, strict=True)
+            if token < self._vocabulary.end
+        )
+        return [
+            self._vocabulary.spell(span.tokens, list(islice(of_text, len(span.tokens))))
+            for span in spans
+        ]
 
 
 @contextmanager

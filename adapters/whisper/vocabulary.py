@@ -13,8 +13,10 @@ from typing import Any, Self
 from tokenizers import Tokenizer
 
 from adapters.text import strip_control_tokens
+from adapters.tokens import spell_tokens
 from core import errors
 from core.options import TaskKind
+from core.transcript import TokenLogprob
 
 TIMESTAMP_STEP_MS = 20
 MAX_PROMPT_TOKENS = 223
@@ -123,6 +125,11 @@ class Vocabulary:
         """Return the text of `tokens`, leaving out special ones and timestamps."""
         spoken = [token for token in tokens if token < self.end]
         return str(self.tokenizer.decode(spoken, skip_special_tokens=True))
+
+    def spell(self, tokens: Sequence[int], logprobs: Sequence[float]) -> tuple[TokenLogprob, ...]:
+        """Return tokens of text as bytes, with their log probabilities."""
+        pieces = [self.tokenizer.id_to_token(token) or "" for token in tokens]
+        return spell_tokens(pieces, logprobs)
 
 
 def _languages(generation: Mapping[str, Any], tokenizer: Tokenizer, start: int) -> dict[str, int]:
