@@ -5,11 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+import structlog
+
 from adapters.aligner.base import NO_ALIGNER, AlignmentRequest, WordAligner
 from adapters.aligner.segments import segment_words
 from adapters.base import AdapterSpec, LoadOptions, Window
-from adapters.qwen3_asr.answers import Answer, AnswerStream, parse_answer
+from adapters.qwen3_asr.answers import Answer, parse_answer
+from adapters.qwen3_asr.deltas import WindowDeltas, read_before_loop
 from adapters.qwen3_asr.languages import LANGUAGE_NAMES, find_language_name
+from adapters.qwen3_asr.recut import graft, halve, is_looping, merge
 from adapters.registry import register_transcription_adapter
 from adapters.streaming.base import DeltaSink
 from adapters.streaming.config import ChunkedStreamingConfig
@@ -17,11 +21,13 @@ from adapters.text import compression_ratio
 from core import errors
 from core.logprobs import split_logprobs
 from core.options import TaskKind, Timestamps
-from core.transcript import SAMPLE_RATE_HZ, Hypothesis, Segment, Word
+from core.transcript import SAMPLE_RATE_HZ, Hypothesis, Segment, Word, join_texts
 
 if TYPE_CHECKING:
     from adapters.qwen3_asr.decoding import Decoded
     from adapters.qwen3_asr.runtime import Qwen3Runtime, Request
+
+log = structlog.get_logger(__name__)
 
 DEFAULT_WINDOW_MS = 30_000
 """Longest window unless the checkpoint's `config.json` says otherwise (`describe`).
@@ -140,28 +146,47 @@ class Qwen3ASRAdapter:
         self.runtime.close()
 
     def _transcribe(self, windows: Sequence[Window], *, sink: DeltaSink | None) -> list[Hypothesis]:
+        deltas = WindowDeltas(self.runtime, len(windows), sink) if sink is not None else None
+        drafts = self._read(windows, deltas)
+        if deltas is not None:
+            deltas.finish([draft.text for draft in drafts])
+        return self._with_words(windows, drafts)
+
+    def _read(self, windows: Sequence[Window], deltas: WindowDeltas | None) -> list[Hypothesis]:
+        """Return an answer of one segment at most for each window.
+
+        Those that went astray are read again in two parts; see `recut`.
+        """
         requests = [
             self._request(window, language_name=self._forced_language(window)) for window in windows
         ]
-        deltas = _Deltas(self.runtime, len(windows), sink) if sink is not None else None
         decoded = self.runtime.answer(requests, sink=deltas)
-        for window, one in zip(windows, decoded, strict=True):
-            if not one.has_ended:
-                raise errors.TokenLimitReached(
-                    f"{len(one.tokens)} tokens for {window.duration_ms} ms and no end"
-                )
-        if deltas is not None:
-            deltas.finish()
-        answers = [
-            parse_answer(
-                self.runtime.decode_text(one.tokens), control_tokens=self.runtime.control_tokens
-            )
-            for one in decoded
-        ]
-        drafts = [
-            self._draft(*row) for row in zip(windows, requests, decoded, answers, strict=True)
-        ]
-        return self._with_words(windows, drafts)
+        drafts: list[Hypothesis] = []
+        parts: dict[int, tuple[Window, Window]] = {}
+        for number, (window, request, one) in enumerate(
+            zip(windows, requests, decoded, strict=True)
+        ):
+            raw = self.runtime.decode_text(one.tokens)
+            answer = parse_answer(raw, control_tokens=self.runtime.control_tokens)
+            if not one.has_ended or answer.has_loop or is_looping(one.tokens):
+                halves = halve(window, language=window.language or answer.language)
+                if halves is not None:
+                    parts[number] = halves
+                elif not one.has_ended:
+                    raise errors.TokenLimitReached(
+                        f"{len(one.tokens)} tokens for {window.duration_ms} ms and no end"
+                    )
+            drafts.append(self._draft(window, request, one, answer))
+        if parts:
+            log.info("windows.recut", num_windows=len(parts))
+            again = iter(self._read([part for pair in parts.values() for part in pair], None))
+            for number in parts:
+                heard = (next(again), next(again))
+                told = read_before_loop(self.runtime, decoded[number].tokens)
+                text = graft(told, join_texts(part.text for part in heard))
+                merged = merge(windows[number], drafts[number], heard, text)
+                drafts[number] = self._with_tokens(merged)
+        return drafts
 
     def _forced_language(self, window: Window) -> str | None:
         if window.task is not TaskKind.TRANSCRIBE:
@@ -245,6 +270,13 @@ class Qwen3ASRAdapter:
                 finished[index] = _warn(drafts[index], alignment.warning)
         return finished
 
+    def _with_tokens(self, draft: Hypothesis) -> Hypothesis:
+        segments = tuple(
+            replace(segment, tokens=tuple(self.runtime.encode_text(segment.text)))
+            for segment in draft.segments
+        )
+        return replace(draft, segments=segments)
+
     def _segmented(self, draft: Hypothesis, words: Sequence[Word], *, keep: bool) -> Hypothesis:
         pieces = segment_words(draft.segments[0], words)
         logprobs = split_logprobs(
@@ -264,25 +296,3 @@ class Qwen3ASRAdapter:
 
 def _warn(hypothesis: Hypothesis, code: str) -> Hypothesis:
     return replace(hypothesis, warnings=(*hypothesis.warnings, code))
-
-
-class _Deltas:
-    """Turns tokens of many windows into pieces of their transcripts."""
-
-    def __init__(self, runtime: "Qwen3Runtime", num_windows: int, sink: DeltaSink) -> None:
-        self._decode = runtime.decode_text
-        self._sink = sink
-        self._tokens: list[list[int]] = [[] for _ in range(num_windows)]
-        self._streams = [AnswerStream(runtime.control_tokens) for _ in range(num_windows)]
-
-    def __call__(self, index: int, token: int) -> None:
-        self._tokens[index].append(token)
-        self._send(index, self._streams[index].update(self._decode(self._tokens[index])))
-
-    def finish(self) -> None:
-        for index, stream in enumerate(self._streams):
-            self._send(index, stream.finish(self._decode(self._tokens[index])))
-
-    def _send(self, index: int, delta: str) -> None:
-        if delta:
-            self._sink(index, delta)

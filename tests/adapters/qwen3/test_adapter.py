@@ -127,6 +127,14 @@ def test_the_token_cap_is_an_error_and_not_a_short_text(asr, clips, monkeypatch)
         asr.transcribe([clips["01"].window(), clips["07"].window()])
 
 
+def test_a_window_that_falls_into_a_loop_is_read_again_in_parts(asr, clips):
+    (hypothesis,) = asr.transcribe([clips["17"].window()])
+    assert jiwer.cer(clips["17"].text, hypothesis.text) <= 0.08
+    (segment,) = hypothesis.segments
+    assert (segment.start_ms, segment.end_ms) == (0, clips["17"].window().duration_ms)
+    assert segment.language == "zh"
+
+
 def test_languages_are_told_apart(asr, clips):
     english, chinese = asr.detect_language([clips["05"].window(), clips["15"].window()])
     assert max(english, key=english.get) == "en"
