@@ -17,6 +17,7 @@ from av.container import InputContainer
 from numpy.typing import NDArray
 
 from core.audio.media import MediaInfo
+from core.audio.riff import Bounded, find_padding
 from core.errors import MediaEmpty, MediaHasNoAudio, MediaUndecodable
 
 Floats = NDArray[np.float32]
@@ -75,7 +76,10 @@ class MediaSource:
         file.seek(0)
         if not head:
             raise MediaEmpty("the file has no bytes")
-        self._container = _open_container(file, head)
+        padding_at = find_padding(file)
+        self._container = _open_container(
+            file if padding_at is None else Bounded(file, padding_at), head
+        )
         tracks = list(self._container.streams.audio)
         if not tracks:
             raise MediaHasNoAudio("the file has no audio track")
@@ -193,7 +197,7 @@ class MediaSource:
         return round(offset_s * 1000) if is_believable else 0
 
 
-def _open_container(file: BinaryIO, head: bytes) -> InputContainer:
+def _open_container(file: BinaryIO | Bounded, head: bytes) -> InputContainer:
     options = {
         "format_whitelist": DEMUXERS,
         "protocol_whitelist": "none",
@@ -224,7 +228,7 @@ def _audio_decoders() -> list[str]:
     return names
 
 
-def _has_moov(file: BinaryIO) -> bool:
+def _has_moov(file: BinaryIO | Bounded) -> bool:
     """Whether the MP4/QuickTime boxes at top level include a whole `moov`."""
     end = file.seek(0, 2)
     position = 0

@@ -292,3 +292,24 @@ def _peak_memory_kb(path: Path) -> tuple[int, int]:
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     own, child = map(int, run.stdout.split())
     return own, child
+
+
+@pytest.mark.parametrize(
+    "after",
+    [bytes(64 << 20), b"LIST\x04\x00\x00\x00INFO" + bytes(1 << 20), b"\x00"],
+    ids=["zeros", "a chunk and zeros", "one byte"],
+)
+def test_what_follows_the_sound_of_a_wav_costs_nothing(
+    tmp_path: Path, decode: Decode, after: bytes
+) -> None:
+    path = tmp_path / "padded.wav"
+    sf.write(path, np.full(RATE_HZ, 0.1), RATE_HZ)
+    with path.open("ab") as file:
+        file.write(after)
+
+    started = time.process_time()
+    samples, _info, warnings = decode(path)
+
+    assert samples.shape == (1, RATE_HZ)
+    assert warnings == ()
+    assert time.process_time() - started < 5
