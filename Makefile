@@ -33,7 +33,7 @@ test-adapters: setup $(VENV)/.test ## Models on the CPU
 	$(PYTEST) -n 2 --dist loadfile tests/adapters
 
 test-e2e: setup $(VENV)/.test ## Real processes, end to end
-	$(PYTEST) tests/e2e
+	$(PYTEST) -n 2 --dist loadgroup tests/e2e
 
 lint: $(VENV)/.lint ## Check style and formatting
 	$(BIN)/ruff check .

@@ -27,10 +27,18 @@ RATE_HZ = 16_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give these tests the time that a busy machine needs; `wait_for` has limits of its own."""
+    """Give these tests the time that a busy machine needs; `wait_for` has limits of its own.
+
+    Tests that share a stack run in one process (`--dist loadgroup`), the others where there is
+    room.
+    """
     for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.timeout(900))
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.timeout(900))
+        form = item.callspec.params.get("stack") if hasattr(item, "callspec") else None
+        if form is not None:
+            item.add_marker(pytest.mark.xdist_group(form))
 
 
 @pytest.fixture(scope="session")
