@@ -1,6 +1,7 @@
 """A server with a fake speech model for the command line, whose every request is seen."""
 
 import asyncio
+import signal
 import socket
 import threading
 from collections import Counter
@@ -86,6 +87,7 @@ class Service:
     is_working: threading.Event = field(default_factory=threading.Event)
     _serving: ExitStack = field(default_factory=ExitStack)
     _ended: threading.Event = field(default_factory=threading.Event)
+    _runs: list[Process] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -104,7 +106,9 @@ class Service:
             "--data", folder.parent / "client", *options,
         )  # fmt: skip
         log = folder.parent / f"run.{len(list(folder.parent.glob('run.*')))}"
-        return Process("transcribe", command, log=log, env=environment())
+        run = Process("transcribe", command, log=log, env=environment())
+        self._runs.append(run)
+        return run
 
     def work(self) -> None:
         """Work until `end`, whenever that is wanted."""
@@ -113,6 +117,9 @@ class Service:
                 self._ended.wait(0.02)
 
     def end(self) -> None:
+        for run in self._runs:
+            run.stop(signal.SIGKILL)
+        self.watched.is_held = lambda _method, _path: False
         self._ended.set()
         self.stop()
 
