@@ -110,6 +110,7 @@ class Stepper:
             try:
                 self._engines[model] = start_streaming(self._loaded.pin(model))
             except TypeError as exc:
+                self._loaded.unpin(model)
                 self._refuse(sessions, "model_not_live", str(exc))
             except ScriptoriumError as exc:
                 self._refuse(sessions, exc.code, str(exc))

@@ -1,0 +1,44 @@
+"""What a connection makes of its worker's messages. No event loop runs, no socket is there."""
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from api.realtime.config import Options
+from api.realtime.connection import MAX_QUEUED, Connection
+from core.live import Told, dump_message
+from core.settings import Settings
+
+
+@pytest.fixture
+def connection(tmp_path) -> Connection:
+    settings = Settings(data_dir=tmp_path, models="tiny=/nowhere")
+    return Connection(
+        socket=None,
+        context=SimpleNamespace(settings=settings, metrics=None),
+        store=None,
+        key_id=UUID(int=0),
+        options=Options.default(settings, None),
+        is_beta=False,
+    )
+
+
+def delta(seq: int) -> bytes:
+    return dump_message(Told.DELTA, seq, {"item_id": "item", "delta": "x"}).encode()
+
+
+def test_a_client_that_does_not_read_costs_a_bounded_queue(connection: Connection) -> None:
+    for seq in range(1, 2 * MAX_QUEUED):
+        connection.hear(delta(seq))
+    assert len(connection._messages) == MAX_QUEUED
+    assert connection._loss.code == "client_too_slow"
+
+
+def test_a_gap_is_noticed_and_the_first_loss_is_the_one_told(connection: Connection) -> None:
+    connection.hear(delta(1))
+    assert connection._loss is None
+    connection.hear(delta(3))
+    connection.lose()
+    assert connection._loss.code == "events_lost"
+    assert len(connection._messages) == 1
