@@ -63,6 +63,33 @@ def split_logprobs(
     return [tuple(each) for each in pieces]
 
 
+def graft_logprobs(
+    text: str, first: Sequence[TokenLogprob], second: Sequence[TokenLogprob]
+) -> tuple[TokenLogprob, ...]:
+    """Return the tokens of a text whose head was read with `first` and whose rest with `second`.
+
+    Tokens of `first` count as long as they spell the text, those of `second` from its end on. A
+    token that lies across the seam is left out.
+    """
+    left = text.encode()
+    head: list[TokenLogprob] = []
+    for token in trim_logprobs(first):
+        if not left.startswith(bytes(token.utf8)):
+            break
+        head.append(token)
+        left = left[len(token.utf8) :]
+    rest: list[TokenLogprob] = []
+    for token in reversed(trim_logprobs(second)):
+        piece = bytes(token.utf8)
+        if piece.lstrip(_SPACES) == left:  # the text begins here
+            piece = left
+        if not left or not left.endswith(piece):
+            break
+        rest.insert(0, replace(token, utf8=tuple(piece)))
+        left = left[: len(left) - len(piece)]
+    return (*head, *rest)
+
+
 def describe_logprobs(tokens: Iterable[TokenLogprob]) -> list[dict[str, Any]]:
     """Return OpenAI's `logprobs`; half a character shows as U+FFFD in `token`, whole in `bytes`.
 

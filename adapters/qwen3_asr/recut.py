@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from adapters.base import Window
-from core.logprobs import join_logprobs
+from core.logprobs import graft_logprobs, join_logprobs
 from core.transcript import SAMPLE_RATE_HZ, Hypothesis, join_texts
 
 MIN_PART_S = 3
@@ -107,7 +107,7 @@ def merge(window: Window, draft: Hypothesis, parts: Sequence[Hypothesis], text: 
         start_ms=0,
         end_ms=window.duration_ms,
         tokens=(),
-        token_logprobs=join_logprobs(segments),
+        token_logprobs=graft_logprobs(text, join_logprobs(draft.segments), join_logprobs(segments)),
         avg_logprob=min(likely, default=None),
         compression_ratio=max(ratios, default=None),
     )

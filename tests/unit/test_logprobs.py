@@ -3,7 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.formats import get_format
-from core.logprobs import describe_logprobs, join_logprobs, split_logprobs, trim_logprobs
+from core.logprobs import (
+    describe_logprobs,
+    graft_logprobs,
+    join_logprobs,
+    split_logprobs,
+    trim_logprobs,
+)
 from core.transcript import Segment, TokenLogprob, Transcript, join_texts
 
 
@@ -74,6 +80,23 @@ def test_splitting_loses_and_doubles_no_token(texts, pieces):
     found = split_logprobs(tokens(*pieces), texts)
     assert len(found) == len(texts)
     assert [token for piece in found for token in piece] == (list(tokens(*pieces)) if texts else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("one two three four", "one two three four"),  # the seam lies between tokens
+        ("one two thr four", "one two four"),  # a token across the seam
+        ("one two la la", "one two la la"),  # all of the first reading
+        ("three four", "three four"),  # all of the second
+        ("", ""),
+    ],
+)
+def test_a_grafted_text_has_the_tokens_of_both_readings(text, kept):
+    first = tokens(b"one", b" two", b" la", b" la")
+    second = tokens(b" two", b" three", b" four")
+    found = graft_logprobs(text, first, second)
+    assert joined(trim_logprobs(found)) == kept
 
 
 def test_half_a_character_is_shown_by_its_bytes():
