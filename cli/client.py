@@ -72,8 +72,12 @@ class Client:
 
         Raises:
             InvalidInput: The server has no such model; the message lists those it has.
+            ServiceUnavailable: It is something else that answers.
         """
-        names = [str(entry["id"]) for entry in self.object("GET", "/v1/models")["data"]]
+        try:
+            names = [str(entry["id"]) for entry in self.object("GET", "/v1/models")["data"]]
+        except (KeyError, TypeError) as exc:
+            raise ServiceUnavailable(f"{self.url} does not answer as Scriptorium does.") from exc
         if name is not None and name not in names:
             raise InvalidInput(f"{self.url} serves no model {name!r}; it has {', '.join(names)}.")
         return name or names[0]

@@ -1,6 +1,10 @@
+import os
+import threading
+
+import httpx
 import pytest
 
-from cli.client import check_address, check_key, readable_name
+from cli.client import Client, check_address, check_key, readable_name
 from cli.ledger import open_ledger
 from core.errors import InvalidInput, ServiceUnavailable
 
@@ -28,9 +32,18 @@ def test_what_cannot_be_a_key_is_refused_without_showing_it(key):
     assert key not in str(refused.value)
 
 
-def test_names_that_are_no_text_become_readable(tmp_path):
-    import os
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"data": 1}', b'{"data": [1]}'])
+def test_something_else_that_answers_is_found_out(body):
+    client = Client("http://host", None, threading.Event())
+    client._http = httpx.Client(
+        base_url=client.url,
+        transport=httpx.MockTransport(lambda _: httpx.Response(200, content=body)),
+    )
+    with pytest.raises(ServiceUnavailable, match="does not answer as Scriptorium does"):
+        client.get_model(None)
 
+
+def test_names_that_are_no_text_become_readable(tmp_path):
     path = tmp_path / os.fsdecode(b"caf\xe9\n\x07.wav")
     assert readable_name(path) == "caf???.wav"
 
