@@ -47,7 +47,13 @@ class WindowIterator:
 
     def __init__(self, stream: MediaStream, rules: WindowRules) -> None:
         self._stream = stream
-        self._channels = [_Channel(number, rules) for number in range(stream.num_channels)]
+        # Before a late track lies silence that nobody recorded. What is said would seem to begin
+        # in it if a window's margin reached there.
+        late_ms = 0 if rules.is_everything else stream.info.start_ms
+        self._channels = [
+            _Channel(number, rules, first_sample=late_ms * SAMPLE_RATE_HZ // 1000)
+            for number in range(stream.num_channels)
+        ]
         self._num_windows = 0
         self._summary: MediaSummary | None = None
 
@@ -114,8 +120,9 @@ def iter_windows(stream: MediaStream, *, window_ms: int, vad: bool) -> WindowIte
 class _Channel:
     """One channel's detector, planner and the samples that windows may still need."""
 
-    def __init__(self, number: int, rules: WindowRules) -> None:
+    def __init__(self, number: int, rules: WindowRules, *, first_sample: int) -> None:
         self.number = number
+        self._first_sample = first_sample
         self._detector = SpeechDetector()
         self._planner = WindowPlanner(rules)
         self._samples = np.empty(0, np.float32)
@@ -144,7 +151,8 @@ class _Channel:
     def _take(self, spans: list[Span]) -> list[tuple[int, int, Samples]]:
         windows = [
             (self.number, start, self._samples[start - self._first : end - self._first].copy())
-            for start, end in spans
+            for start, end in ((max(start, self._first_sample), end) for start, end in spans)
+            if start < end
         ]
         unneeded = self._planner.earliest_sample - self._first
         if unneeded > 0:

@@ -58,6 +58,12 @@ def test_a_late_sentence_keeps_its_time() -> None:
     assert end > 37.5
 
 
+def test_no_window_begins_before_a_late_track_does() -> None:
+    [(start, end)] = spans_s(plan(DATA / "mkv_audio_starts_late.mkv"))
+    assert start >= 4.88
+    assert end > 11.5
+
+
 def test_a_long_silence_is_in_no_window() -> None:
     first, second = spans_s(plan(DATA / "speech_gap40_speech.flac"))
     assert first[1] < 8.1
