@@ -12,7 +12,15 @@ from core.options import Channels
 class Blocks:
     """Decoded samples, shape (num_channels, n), as a stream of blocks of any size."""
 
-    info = None
+    info = MediaInfo(
+        codec="pcm_f32le",
+        container="wav",
+        sample_rate_hz=16_000,
+        num_channels=1,
+        num_tracks=1,
+        track_index=0,
+        start_ms=0,
+    )
     warnings = ()
 
     def __init__(self, samples: np.ndarray, size: int = 16_000) -> None:
