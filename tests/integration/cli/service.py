@@ -190,7 +190,7 @@ def _close(*sockets: socket.socket) -> None:
         each.close()
 
 
-def finish(process: Process, *, timeout_s: float = 60) -> int:
+def finish(process: Process, *, timeout_s: float = 120) -> int:
     """Wait for the end of a run; return its exit code."""
     wait_for(lambda: process.popen.poll() is not None, what="the run ends", timeout_s=timeout_s)
     return process.popen.returncode

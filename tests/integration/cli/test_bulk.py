@@ -179,11 +179,13 @@ def stop(run: Process, stop_signal: int, service: Service) -> int:
 
 def test_a_restart_of_the_server_is_waited_for(service: Service, archive: Archive):
     folder = archive(6)
+    service.is_working.clear()
     run = service.transcribe(folder)
     wait_for(lambda: len(service.watched.arrived()) >= 5, what="uploads begin", process=run)
     service.stop()
     wait_for(lambda: "waiting:" in run.output(), what="the run waits", process=run)
     service.start()
+    service.is_working.set()
     assert finish(run) == 0, run.output()
     assert set(texts(folder)) == {str(number) for number in range(6)}
     assert jobs(service) == {f"{number}.wav": 1 for number in range(6)}
