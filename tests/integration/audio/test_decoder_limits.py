@@ -118,8 +118,8 @@ def test_a_child_killed_from_outside_is_worth_another_try(
 
 @both_kinds
 def test_a_child_that_hangs_is_given_up(long_file: Path) -> None:
-    limits = DecodeLimits(stall_s=1)
-    with open_media(long_file, limits=limits, channels=Channels.MIX) as stream:
+    with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX) as stream:
+        stream._child._limits = DecodeLimits(stall_s=1)  # only now: a start may take longer
         [child] = child_ids()
         os.kill(child, signal.SIGSTOP)
         with pytest.raises(MediaUndecodable, match="longer than allowed"):
@@ -129,11 +129,11 @@ def test_a_child_that_hangs_is_given_up(long_file: Path) -> None:
 
 def test_a_slow_consumer_is_not_a_slow_decoder(long_file: Path) -> None:
     # The consumer takes longer than the decoder may.
-    limits = DecodeLimits(timeout_s=30, stall_s=1)
-    with open_media(long_file, limits=limits, channels=Channels.MIX) as stream:
+    with open_media(long_file, limits=DecodeLimits(), channels=Channels.MIX) as stream:
+        stream._child._limits = DecodeLimits(timeout_s=30, stall_s=2)
         blocks = iter(stream)
         next(blocks)
-        threading.Event().wait(1.2)
+        threading.Event().wait(2.2)
         assert sum(block.shape[1] for block in blocks) > 590 * RATE_HZ
 
 
