@@ -1,5 +1,6 @@
 """Uploads and batches over HTTP, as `scriptorium transcribe --server` uses them."""
 
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -104,12 +105,12 @@ class BulkClient:
             if isinstance(exc, Refused) and exc.code == MEDIA_CHANGED:
                 raise
             raise NotNow(f"{host} refuses an upload: {exc}", is_fault=True) from exc
+        self.client.part_s = time.monotonic()
 
     def _put_elsewhere(self, url: str, blocks: Iterator[bytes], headers: dict[str, str]) -> None:
         response = self._storage.put(url, content=blocks, headers=headers)
         if not response.is_success:
             raise explain(response)
-        self.client.note_life()
 
     def _read(self, file: BinaryIO, *, start: int, num_bytes: int) -> Iterator[bytes]:
         file.seek(start)
@@ -119,7 +120,6 @@ class BulkClient:
             block = file.read(min(num_bytes, _BLOCK_BYTES))
             if not block:
                 return  # httpx counts, and says so
-            self.client.note_life()
             num_bytes -= len(block)
             yield block
 

@@ -2,7 +2,6 @@
 
 import io
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,13 +52,13 @@ class Client:
     `Unauthenticated` or `Forbidden` when no call will work.
 
     Attributes:
-        heard_s: Monotonic time of the server's last sign of life.
+        part_s: Monotonic time at which the last part of an upload had arrived.
     """
 
     def __init__(self, url: str, key: str | None, stop: threading.Event) -> None:
         self.url = check_address(url)
         self.stop = stop
-        self.heard_s = 0.0
+        self.part_s = 0.0
         headers = {"Authorization": f"Bearer {check_key(key)}"} if key else {}
         self._http = httpx.Client(base_url=self.url, headers=headers, timeout=TIMEOUT)
 
@@ -90,7 +89,7 @@ class Client:
             Stopped: The stop event was set meanwhile.
         """
         filename = readable_name(path)
-        with _StoppableFile(path, self) as file:
+        with _StoppableFile(path, self.stop) as file:
             return self.object(
                 "POST",
                 "/v1/jobs",
@@ -161,13 +160,8 @@ class Client:
         except httpx.HTTPError as exc:
             raise NotNow(f"{self.url} does not answer: {exc}") from exc
         if response.is_success:
-            self.note_life()
             return response
         raise explain(response)
-
-    def note_life(self) -> None:
-        """Note that the server answers, or takes what it is sent."""
-        self.heard_s = time.monotonic()
 
 
 def check_address(url: str) -> str:
@@ -200,14 +194,13 @@ def check_key(key: str) -> str:
 class _StoppableFile(io.FileIO):
     """A file whose reading ends when we are told to stop, in the middle of hours of upload."""
 
-    def __init__(self, path: Path, client: Client) -> None:
+    def __init__(self, path: Path, stop: threading.Event) -> None:
         super().__init__(path, "r")
-        self._client = client
+        self._stop = stop
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if self._client.stop.is_set():
+        if self._stop.is_set():
             raise Stopped
-        self._client.note_life()
         return super().read(size) or b""
 
 

@@ -25,7 +25,7 @@ _LOOK_GROWTH = 0.1
 
 _REFRESH_S = 0.25
 _PATIENCE_S = 300.0
-"""Without a sign of life for so long, the run is given up; the next one goes on."""
+"""When steps have only failed for so long, the run is given up; the next one goes on."""
 
 _SLOWEST_RETRY_S = 30.0
 _MAX_FAULTS = 3
@@ -55,7 +55,7 @@ class RunLoop(ABC, Generic[OutcomeT]):
     _watchers: ThreadPoolExecutor = field(init=False)
     _futures: dict[Future[OutcomeT | Later], Pending] = field(default_factory=dict)
     _busy: set[Pending] = field(default_factory=set)
-    _heard_s: float = 0.0
+    _failing_since_s: float | None = None
     _told: str = ""
 
     def run(self, items: Sequence[Item]) -> None:
@@ -67,7 +67,6 @@ class RunLoop(ABC, Generic[OutcomeT]):
             Unauthenticated: The key is wrong.
         """
         self._waiting.extend(items)
-        self._heard_s = time.monotonic()
         self._uploads = ThreadPoolExecutor(NUM_UPLOADS, thread_name_prefix="upload")
         self._watchers = ThreadPoolExecutor(_NUM_WATCHERS, thread_name_prefix="watch")
         try:
@@ -119,12 +118,14 @@ class RunLoop(ABC, Generic[OutcomeT]):
             if isinstance(outcome, Later):
                 self._put_off(subject, outcome.reason, now_s)
                 continue
-            self._heard_s = now_s
+            self._failing_since_s = None
             subject.num_faults = subject.num_delays = 0
             self._take(subject, outcome, now_s)
 
     def _put_off(self, subject: Pending, reason: NotNow, now_s: float) -> None:
-        if now_s - max(self._heard_s, self.steps.client.heard_s) > _PATIENCE_S:
+        if self._failing_since_s is None or self._failing_since_s < self.steps.client.part_s:
+            self._failing_since_s = now_s
+        if now_s - self._failing_since_s > _PATIENCE_S:
             raise ServiceUnavailable(f"Given up for now: {reason}")
         subject.num_faults += reason.is_fault
         if subject.num_faults >= _MAX_FAULTS:

@@ -23,7 +23,7 @@ class FakeServer:
     def __init__(self):
         self.jobs = {}
         self.calls = Counter()
-        self.heard_s = 0.0
+        self.part_s = 0.0
         self.most_unfinished = 0
         self.on_submit = lambda path: None
         self._lock = threading.Lock()
@@ -210,6 +210,21 @@ def test_a_server_that_stays_away_ends_the_run(run, server, monkeypatch):
     server.on_submit = away
     with pytest.raises(ServiceUnavailable, match="connection refused"):
         run(run.item("a.mp3"))
+
+
+def test_failures_between_parts_that_arrive_do_not_end_the_run(run, server, monkeypatch):
+    monkeypatch.setattr(run_loop, "_PATIENCE_S", 0.02)
+    times = Counter()
+
+    def slow_line(path):
+        times[path.name] += 1
+        server.part_s = time.monotonic()
+        if times[path.name] < 12:
+            raise NotNow("the line broke", after_s=0.005)
+
+    server.on_submit = slow_line
+    results = run(run.item("a.mp3"))
+    assert results["a.mp3"].status == "completed"
 
 
 def test_a_wrong_key_ends_the_run_at_once(run, server):
