@@ -1,13 +1,14 @@
 """`Idempotency-Key` at the door: read from the request, answered again from the database."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
-from fastapi import FastAPI, Header, Request, Response
+from fastapi import Depends, FastAPI, Header, Request, Response
 from pydantic import BaseModel
 
-from api.deps import Caller, now
+from api.deps import Caller, Submitter, now
 from core.db import UnitOfWork
 from core.errors import InvalidOption
 from lifecycle.idempotency import AlreadyAnswered, Once, claim_once, fingerprint_of, keep_answer
@@ -63,13 +64,23 @@ def check_key(key: str | None) -> None:
         )
 
 
+def _once_for(
+    request: Request, caller: Submitter, idempotency_key: IdempotencyKey = None
+) -> Callable[[Mapping[str, Any]], Once | None]:
+    return partial(parse_once, request, caller, idempotency_key)
+
+
+OnceFor = Annotated[Callable[[Mapping[str, Any]], Once | None], Depends(_once_for)]
+"""`parse_once` for this request of a submitter, whose content is still to be given."""
+
+
 def create_once(
     uow: UnitOfWork,
     once: Once | None,
     make: Callable[[], tuple[UUID, View]],
     *,
     status: int,
-    location: Callable[[UUID], str],
+    location: Callable[[UUID], str] | None = None,
 ) -> View:
     """Carry out `make` unless it was; both in the caller's transaction.
 
@@ -84,7 +95,7 @@ def create_once(
         once,
         status=status,
         body=view.model_dump_json().encode(),
-        location=location(subject_id),
+        location=None if location is None else location(subject_id),
         subject_id=subject_id,
     )
     return view

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response, status
 
 from api import webhooks
 from api.deps import Context, Reader, Reading, Submitter, Uow, now
-from api.idempotency import IdempotencyKey, create_once, parse_once
+from api.idempotency import IdempotencyKey, OnceFor, create_once, parse_once
 from api.ids import parse_cursor, parse_id
 from api.webhooks import (
     CreatedEndpoint,
@@ -76,14 +76,18 @@ def list_endpoints(session: Reading, caller: Reader) -> EndpointList:
 
 
 @router.post("/webhooks/signing-secret")
-def renew_signing_secret(uow: Uow, caller: Submitter) -> SecretView:
+def renew_signing_secret(uow: Uow, caller: Submitter, once_for: OnceFor) -> SecretView:
     """Make a new secret for webhooks of jobs that bring a `webhook_url` but no `webhook_secret`.
 
     It signs from now on; the answer shows it this once.
     """
-    key = uow.session.get_one(ApiKey, caller.key_id, with_for_update=True)
-    key.webhook_secret = new_secret()
-    return SecretView(secret=key.webhook_secret)
+
+    def make() -> tuple[UUID, SecretView]:
+        key = uow.session.get_one(ApiKey, caller.key_id, with_for_update=True)
+        key.webhook_secret = new_secret()
+        return key.id, SecretView(secret=key.webhook_secret)
+
+    return create_once(uow, once_for({}), make, status=status.HTTP_200_OK)
 
 
 @router.get("/webhooks/{endpoint_id}")
@@ -115,24 +119,42 @@ def delete_endpoint(uow: Uow, caller: Submitter, endpoint_id: str) -> None:
 
 
 @router.post("/webhooks/{endpoint_id}/test", status_code=status.HTTP_202_ACCEPTED)
-def test_endpoint(uow: Uow, context: Context, caller: Submitter, endpoint_id: str) -> DeliveryView:
+def test_endpoint(
+    uow: Uow, context: Context, caller: Submitter, once_for: OnceFor, endpoint_id: str
+) -> DeliveryView:
     """Send a `webhook.test` event; its delivery tells how it went."""
     key = parse_id(endpoint_id, "webhook endpoint")
-    endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
-    return DeliveryView.of(webhooks.send_test(uow, context.publisher, endpoint, now=now()))
+
+    def make() -> tuple[UUID, DeliveryView]:
+        endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
+        delivery = webhooks.send_test(uow, context.publisher, endpoint, now=now())
+        return delivery.id, DeliveryView.of(delivery)
+
+    once = once_for({"endpoint_id": str(key)})
+    return create_once(uow, once, make, status=status.HTTP_202_ACCEPTED)
 
 
 @router.post("/webhooks/{endpoint_id}/rotate")
 def rotate(
-    uow: Uow, caller: Submitter, endpoint_id: str, rotation: Rotation | None = None
+    uow: Uow,
+    caller: Submitter,
+    once_for: OnceFor,
+    endpoint_id: str,
+    rotation: Rotation | None = None,
 ) -> SecretView:
     """Replace the secret. For 24 hours both sign, so that the receiver can change over."""
     key = parse_id(endpoint_id, "webhook endpoint")
-    endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
     given = rotation.secret if rotation is not None else None
-    secret = check_secret(given, param="secret") if given is not None else new_secret()
-    rotate_secret(endpoint, secret=secret, now=now())
-    return SecretView(secret=secret, previous_secret_expires_at=endpoint.previous_secret_expires_at)
+
+    def make() -> tuple[UUID, SecretView]:
+        endpoint = get_owned(uow.session, WebhookEndpoint, key, key_id=caller.key_id, lock=True)
+        secret = check_secret(given, param="secret") if given is not None else new_secret()
+        rotate_secret(endpoint, secret=secret, now=now())
+        expires_at = endpoint.previous_secret_expires_at
+        return key, SecretView(secret=secret, previous_secret_expires_at=expires_at)
+
+    once = once_for({"endpoint_id": str(key), "secret": given})
+    return create_once(uow, once, make, status=status.HTTP_200_OK)
 
 
 @router.get("/deliveries")

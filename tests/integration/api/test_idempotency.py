@@ -125,6 +125,21 @@ def test_answers_that_hold_secrets_are_repeated_and_unreadable_in_the_database(c
         assert "key-" not in row.idempotency_key
 
 
+def test_secrets_and_test_events_are_made_once(sqlite_client):
+    created = sqlite_client.post("/v1/webhooks", json={"url": "https://example.com/hook"}).json()
+    endpoint = f"/v1/webhooks/{created['id']}"
+    for route in (f"{endpoint}/rotate", "/v1/webhooks/signing-secret", f"{endpoint}/test"):
+        headers = {"Idempotency-Key": route}
+        first, second = (sqlite_client.post(route, headers=headers) for _ in range(2))
+        assert first.status_code in {200, 202}, first.text
+        assert (second.status_code, second.json()) == (first.status_code, first.json())
+        assert sqlite_client.post(route).json() != first.json()
+    other = sqlite_client.post("/v1/webhooks", json={"url": "https://example.com/other"}).json()
+    headers = {"Idempotency-Key": f"{endpoint}/rotate"}
+    answer = sqlite_client.post(f"/v1/webhooks/{other['id']}/rotate", headers=headers)
+    assert answer.status_code == 409
+
+
 def test_every_creating_route_honours_it(sqlite_client):
     bodies = {
         "/v1/webhooks": {"url": "https://example.com/hook"},
