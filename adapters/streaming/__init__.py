@@ -45,7 +45,10 @@ def start_streaming(adapter: Adapter) -> StreamingEngine[Any]:
     # Imported here because they load torch, or would import this package in a circle.
     from adapters.qwen3_asr.adapter import Qwen3ASRAdapter  # noqa: PLC0415
     from adapters.streaming.engine import StreamEngine  # noqa: PLC0415
+    from adapters.streaming.growing import GrowingEngine  # noqa: PLC0415
 
-    if not isinstance(adapter, Qwen3ASRAdapter):
+    if not adapter.spec.supports_chunked_streaming:
         raise TypeError(f"{adapter.spec.name} does not stream in chunks")
-    return StreamEngine(adapter)
+    if isinstance(adapter, Qwen3ASRAdapter):
+        return StreamEngine(adapter)
+    return GrowingEngine(adapter)

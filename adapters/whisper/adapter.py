@@ -24,6 +24,7 @@ class WhisperAdapter:
             padded_ms=30_000,
             detects_by_vote=multilingual,
             supports_translate=multilingual,
+            supports_chunked_streaming=True,
         )
 
     @classmethod

@@ -106,6 +106,7 @@ def test_other_adapters_do_not_stream_in_chunks():
     class Other:
         class spec:  # noqa: N801
             name = "other"
+            supports_chunked_streaming = False
 
     with pytest.raises(TypeError):
         start_streaming(Other())

@@ -46,6 +46,24 @@ def test_words_before_the_confirmed_end_are_dropped_when_the_audio_was_cut():
     assert texts(agreement.update(words("four five six", start_ms=1100))) == "five"
 
 
+def test_times_that_move_neither_lose_nor_repeat_a_word():
+    agreement = LocalAgreement()
+    agreement.update(words("and so my fellow Americans"))
+    agreement.update(words("and so my fellow citizens"))
+    later = words("and so my fellow Americans ask not", start_ms=700)
+    assert texts(agreement.update(later)) == ""
+    earlier = words("and so my fellow Americans ask not what", start_ms=0)
+    assert texts(agreement.update(earlier)) == "Americans ask not"
+    assert texts(agreement.finish()) == "what"
+
+
+def test_characters_are_compared_where_words_are_cut_otherwise_each_time():
+    agreement = LocalAgreement()
+    agreement.update(words("我们 在北京"))
+    assert texts(agreement.update(words("我们 在北京 喝茶"))) == "我们 在北京"
+    assert texts(agreement.update(words("我 们在 北京 喝茶 吗"))) == "喝茶"
+
+
 def test_a_word_said_again_later_is_kept():
     agreement = LocalAgreement()
     agreement.update(words("no"))

@@ -1,0 +1,50 @@
+"""Whisper on growing audio: the text of the whole, word by word, and nothing for noise."""
+
+import jiwer
+import numpy as np
+
+from adapters.streaming import start_streaming
+from adapters.whisper.runtime import WhisperRuntime
+from tests.adapters.whisper.conftest import WindowFactory
+
+STEP = 32_000
+
+
+def test_streams_of_several_languages_say_in_one_batch_what_their_windows_say(
+    whisper: WhisperRuntime, speech: dict[str, np.ndarray], window: WindowFactory
+) -> None:
+    names = ("en", "ja", "sv")
+    expected = [h.text for h in whisper.transcribe([window(name) for name in names])]
+    engine = start_streaming(whisper)
+    sessions = [engine.open(language=name if name == "ja" else None) for name in names]
+    deltas: list[list[str]] = [[] for _ in names]
+    for at in range(0, 14 * 16_000, STEP):
+        for session, name in zip(sessions, names, strict=True):
+            session.push(speech[name][at : at + STEP])
+            if at >= len(speech[name]):
+                session.finish()
+        while any(updates := engine.step(sessions)):
+            for own, update in zip(deltas, updates, strict=True):
+                own.append("" if update is None else update.delta)
+    assert ["".join(own) for own in deltas] == [session.text for session in sessions]
+    for session, whole in zip(sessions, expected, strict=True):
+        # A word is settled before the rest is heard, so that now and then one stays otherwise.
+        assert jiwer.cer(letters(whole), letters(session.text)) <= 0.15, session.text
+    assert sum(bool(delta) for delta in deltas[0]) >= 3
+    assert engine.counters.num_steps <= 16
+
+
+def letters(text: str) -> str:
+    return "".join(char for char in text.casefold() if char.isalnum())
+
+
+def test_nothing_is_heard_in_noise(whisper: WhisperRuntime) -> None:
+    engine = start_streaming(whisper)
+    session = engine.open()
+    noise = np.random.default_rng(1).normal(0, 0.05, 10 * 16_000)
+    session.push(noise.astype(np.float32))
+    session.finish()
+    while any(engine.step([session])):
+        pass
+    assert session.text == ""
+    assert engine.counters.num_steps == 0
