@@ -22,7 +22,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     """A stack with a checkpoint that hears and is loaded in a second."""
     env = environment(
         SCRIPTORIUM_MODELS=f"tiny={DATA / 'checkpoints' / 'tiny-qwen3-asr'}",
-        SCRIPTORIUM_LIVE_LEASE_S="3",
+        SCRIPTORIUM_LIVE_LEASE_S="8",
         SCRIPTORIUM_LIVE_START_S=str(START_S),
         SCRIPTORIUM_THREADS="1",
     )

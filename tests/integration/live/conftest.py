@@ -97,7 +97,7 @@ def start(
     with ExitStack() as cleanup:
 
         def make(**overrides) -> Live:
-            chosen = {"models": f"{MODEL}=/nowhere", "redis_url": redis_url, "live_lease_s": 3}
+            chosen = {"models": f"{MODEL}=/nowhere", "redis_url": redis_url, "live_lease_s": 60}
             return Live(cleanup, settings(**{**chosen, **overrides}), sqlite_url)
 
         yield make

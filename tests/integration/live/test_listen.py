@@ -89,7 +89,7 @@ def test_a_signal_ends_it_with_the_text_of_what_was_said(
 def test_what_goes_wrong_is_said(
     start: Callable[..., Live], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    live = start(live_start_s=0.2, live_lease_s=0.6)
+    live = start(live_start_s=0.2, live_lease_s=3)
     with pytest.raises(InvalidInput, match="no such file"):
         run(ask(live, tmp_path / "nothing.wav"))
     with pytest.raises(Unauthenticated, match="--key"):

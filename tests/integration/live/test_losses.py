@@ -15,6 +15,14 @@ from tests.support.processes import wait_for
 from tests.support.valkey import ValkeyServer
 
 
+@pytest.fixture
+def live(start: Callable[..., Live]) -> Live:
+    """A server with one worker, each of which soon misses the other."""
+    live = start(live_lease_s=3)
+    live.work()
+    return live
+
+
 def speaking(live: Live):
     """Return a client whose first half second was heard."""
     client = live.connect()
@@ -25,29 +33,30 @@ def speaking(live: Live):
 
 
 def test_a_client_that_leaves_leaves_nothing(start: Callable[..., Live]) -> None:
-    live = start(live_lease_s=90)  # nothing expires before the test's patience does
+    live = start()  # nothing expires before the test's patience does
     live.work()
     [host] = live.hosts
     client = speaking(live)
     assert host.is_busy
     names = live.kept()
     assert len(names) == 4  # the session, its audio, its worker, its place among the key's
-    assert [name for name in names if not 0 < live.redis.pttl(name) <= 90_000] == []
+    assert [name for name in names if not 0 < live.redis.pttl(name) <= 60_000] == []
     client.socket.close()
     wait_for(lambda: not live.kept(), what="the session's keys are gone")
     wait_for(lambda: not host.is_busy, what="the worker has forgotten it")
 
 
 def test_a_worker_forgets_a_session_whose_server_died(start: Callable[..., Live]) -> None:
-    live = start()
+    live = start(live_lease_s=3)
     config = Entry(kind=Sent.CONFIG, data=LiveConfig(model=MODEL, turns=None).to_json().encode())
     # What a server writes that is killed before it renews anything.
-    live.redis.set(session_key("orphan"), MODEL, px=2_000)
+    live.redis.set(session_key("orphan"), MODEL, ex=60)
     live.redis.xadd(audio_key("orphan"), config.fields())
     live.redis.zadd(waiting_key(MODEL), {"orphan": 0})
     live.work()
     [host] = live.hosts
     wait_for(lambda: host.is_busy, what="the worker has claimed it")
+    live.redis.expire(session_key("orphan"), 0)
     wait_for(lambda: not host.is_busy, what="the worker has noticed")
     wait_for(lambda: not live.kept(), what="its keys are gone")
 
@@ -89,7 +98,7 @@ def test_a_redis_that_dies_is_reported_and_sessions_come_again(
     start: Callable[..., Live], tmp_path
 ) -> None:
     with ValkeyServer(tmp_path / "valkey") as server:
-        live = start(redis_url=server.url)
+        live = start(redis_url=server.url, live_lease_s=3)
         live.work()
         client = speaking(live)
         server.crash()
@@ -102,7 +111,7 @@ def test_a_redis_that_dies_is_reported_and_sessions_come_again(
 
 
 def test_a_session_without_a_worker_is_given_up(start: Callable[..., Live]) -> None:
-    live = start(live_start_s=0.5, live_lease_s=0.9)
+    live = start(live_start_s=0.5, live_lease_s=3)
     client = live.connect()
     client.update(**MANUAL)
     client.append(noise(0.5))
@@ -112,7 +121,7 @@ def test_a_session_without_a_worker_is_given_up(start: Callable[..., Live]) -> N
 
 
 def test_a_lost_wake_up_loses_no_session(start: Callable[..., Live]) -> None:
-    live = start()
+    live = start(live_lease_s=3)
     client = live.connect()
     client.update(**MANUAL)
     client.append(noise(0.5))
@@ -172,7 +181,7 @@ def test_audio_that_nobody_hears_is_refused_before_it_piles_up(
 
 
 def test_crumbs_of_audio_do_not_pile_up_either(start: Callable[..., Live]) -> None:
-    live = start(live_buffer_s=1, live_start_s=1, live_lease_s=60)  # nobody works
+    live = start(live_buffer_s=1, live_start_s=1)  # nobody works
     client = live.connect()
     client.update(**MANUAL)
     for number in range(120):
