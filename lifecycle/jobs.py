@@ -233,6 +233,11 @@ def windows_prefix(job_id: UUID) -> str:
     return f"windows/{job_id}/"
 
 
+def voters_key(job_id: UUID) -> str:
+    """Return where the audio that votes on a job's language lies in storage."""
+    return f"{windows_prefix(job_id)}voters.flac"
+
+
 def transcript_key(job_id: UUID) -> str:
     """Return where a job's transcript lies in storage."""
     return f"transcripts/{job_id}.json"

@@ -42,7 +42,7 @@ class Preparation:
     """One claim of `prepare` and what its windows inherit.
 
     Attributes:
-        is_claimable: False keeps windows back until all are known (the language is voted on).
+        is_claimable: False keeps windows back until all are known (they vote on the language).
     """
 
     job_id: UUID
@@ -96,6 +96,15 @@ def forget_windows(uow: UnitOfWork, claim: Preparation) -> None:
     uow.session.execute(delete(Window).where(Window.job_id == job.id))
     job.prepared_at = None
     count_done_windows(uow.session, job)
+
+
+def add_voters(uow: UnitOfWork, claim: Preparation, voters: Sequence[tuple[int, int]]) -> None:
+    """Record which excerpts vote on the language; see `models.Job.voters`.
+
+    Raises:
+        LeaseLost: The claim is somebody else's by now, or the job has ended.
+    """
+    _lock(uow.session, claim).voters = [list(voter) for voter in voters]
 
 
 def add_windows(

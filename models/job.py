@@ -65,6 +65,8 @@ class Job(Base):
         options: `core.options.TranscribeOptions` as JSON.
         priority: `core.options.Priority`; lower goes first.
         language: Settled language; None until known (or nobody speaks, or `multi`).
+        voters: Byte offset and length of each excerpt that votes on the language, in the object
+            `lifecycle.jobs.voters_key`; None if windows vote.
         prepared_at: When all windows were known; until then `windows_total` grows.
         duration_ms: Length of the media from decoded samples; None until prepared.
         estimated_ms: Length as the file's header claims it; for limits and estimates only.
@@ -134,6 +136,7 @@ class Job(Base):
     windows_total: Mapped[int] = mapped_column(default=0)
     audio_ms_done: Mapped[int] = mapped_column(default=0)
     audio_ms_total: Mapped[int] = mapped_column(default=0)
+    voters: Mapped[list[Any] | None]
     prepared_at: Mapped[datetime | None]
     coverage: Mapped[dict[str, Any] | None]
     warnings: Mapped[list[Any]] = mapped_column(default=list)

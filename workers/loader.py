@@ -14,6 +14,7 @@ from core.errors import MediaError, MediaUndecodable
 from core.options import AUTO, TranscribeOptions
 from lifecycle.claims import ClaimRequest, claim_windows, find_waiting_models
 from lifecycle.fairness import Rotation
+from lifecycle.jobs import voters_key
 from lifecycle.voters import load_jobs, load_windows
 from lifecycle.windows import WindowLease, lease_of
 from models import Job, Window
@@ -158,6 +159,11 @@ class BatchLoader:
         return batch.spec.detects_by_vote and is_open
 
     def _load_voters(self, batch: WindowBatch, job: Job) -> list[Voter]:
+        if job.voters is not None:
+            try:
+                return self._load_excerpts(job.id, job.voters)
+            except MediaError as exc:
+                log.warning("voters.unreadable", job_id=str(job.id), error=str(exc))
         at_hand = {window.row.id: window.samples for window in batch.windows}
         with read_session(self._context.sessions) as session:
             rows = load_windows(session, job.id, spread(job.windows_total, NUM_VOTERS))
@@ -170,14 +176,19 @@ class BatchLoader:
                 log.warning("voter.unreadable", window_id=str(row.id), error=str(exc))
         return voters
 
-    def _read(self, row: Window) -> Samples:
-        data = self._context.storage.read(
-            row.object_key, start=row.byte_offset, num_bytes=row.num_bytes
-        )
+    def _load_excerpts(self, job_id: UUID, places: Sequence[tuple[int, int]]) -> list[Voter]:
+        key = voters_key(job_id)
+        return [(f"{key}:{start}", self._decode(key, start, length)) for start, length in places]
+
+    def _decode(self, key: str, start: int, num_bytes: int) -> Samples:
+        data = self._context.storage.read(key, start=start, num_bytes=num_bytes)
         try:
-            samples = decode_flac(data)
+            return decode_flac(data)
         except ValueError as exc:
             raise MediaUndecodable("the stored audio of a window is damaged") from exc
+
+    def _read(self, row: Window) -> Samples:
+        samples = self._decode(row.object_key, row.byte_offset, row.num_bytes)
         if len(samples) != row.num_samples:
             raise MediaUndecodable("the stored audio of a window is not complete")
         return samples

@@ -1,21 +1,28 @@
 """`prepare`: decode the media, cut it into windows, store their audio, insert their rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
 from uuid import UUID
 
 import structlog
 
 from adapters.base import AdapterSpec
 from core.audio.decode import open_media
+from core.audio.excerpts import find_speech
+from core.audio.flac import encode_flac
 from core.audio.media import DecodeLimits
 from core.audio.plan import MediaSummary, iter_windows
 from core.audio.windows import PlannedWindow
 from core.db import read_session, unit_of_work
 from core.errors import InvalidOption, MediaGone
 from core.options import AUTO, Channels, TaskKind
+from lifecycle.jobs import voters_key
 from lifecycle.preparation import (
     NewWindow,
     Preparation,
+    add_voters,
     add_windows,
     continue_prepared,
     finish_preparation,
@@ -53,7 +60,8 @@ def _prepare(claim: StageClaim) -> None:
         attempt=job.attempt,
         adapter=spec.name,
         revision=described.revision,
-        is_claimable=not (spec.detects_by_vote and claim.options.language == AUTO),
+        is_claimable=job.voters is not None
+        or not (spec.detects_by_vote and claim.options.language == AUTO),
     )
     with read_session(context.sessions) as session:
         known = list_windows(session, job.id)
@@ -119,6 +127,8 @@ class _Preparer:
             size_bytes = path.stat().st_size
             limits = DecodeLimits.from_settings(context.settings)
             options = self._claim.options
+            if not known and not self._preparation.is_claimable:
+                self._find_voters(path, limits)
             with open_media(path, limits=limits, channels=options.channels) as stream:
                 windows = iter_windows(stream, window_ms=self._spec.window_ms, vad=options.vad)
                 shards = ShardWriter(
@@ -138,6 +148,19 @@ class _Preparer:
                 shards.flush()
                 summary = windows.summary
         self._finish(summary, size_bytes)
+
+    def _find_voters(self, path: Path, limits: DecodeLimits) -> None:
+        """Let excerpts vote on the language, so that no window has to wait for the last one."""
+        streams = [encode_flac(samples) for samples in find_speech(path, limits)]
+        if not streams:
+            return
+        job_id = self._preparation.job_id
+        self._context.storage.put(voters_key(job_id), b"".join(streams), content_type="audio/flac")
+        lengths = [len(stream) for stream in streams]
+        offsets = accumulate(lengths[:-1], initial=0)
+        with unit_of_work(self._context.sessions) as uow:
+            add_voters(uow, self._preparation, list(zip(offsets, lengths, strict=True)))
+        self._preparation = replace(self._preparation, is_claimable=True)
 
     def _insert(self, windows: Sequence[NewWindow]) -> None:
         with unit_of_work(self._context.sessions) as uow:

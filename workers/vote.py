@@ -9,7 +9,8 @@ from workers.recognise import run_isolated
 
 NUM_VOTERS = 5
 """Windows that vote, spread over the job: an opening jingle or one quoted sentence decides nothing.
-They are a function of the job alone, so the answer does not depend on what else is running."""
+They are a function of the job alone, so the answer does not depend on what else is running. Long
+media has excerpts that vote instead: see `core.audio.excerpts`."""
 
 
 def elect_language(

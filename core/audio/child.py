@@ -47,7 +47,9 @@ def decode(file: BinaryIO, out: BinaryIO, arguments: Arguments) -> None:
     first = next(blocks)
     info = source.get_info(first)
     wire.write_json(out, wire.INFO, asdict(info))
-    if not arguments.is_probe:
+    if arguments.num_excerpts:
+        _send_excerpts(out, source, arguments)
+    elif not arguments.is_probe:
         delivery = _Delivery(out, info, arguments)
         normaliser = Normaliser(arguments.rate_hz, num_channels=delivery.num_split_channels)
         delivery.send(normaliser.push(first))
@@ -55,6 +57,20 @@ def decode(file: BinaryIO, out: BinaryIO, arguments: Arguments) -> None:
             delivery.send(normaliser.push(block))
         delivery.send(normaliser.finish())
     wire.write_json(out, wire.END, ["media_damaged"] if source.is_damaged else [])
+
+
+def _send_excerpts(out: BinaryIO, source: MediaSource, arguments: Arguments) -> None:
+    for number in range(arguments.num_excerpts):
+        normaliser = Normaliser(arguments.rate_hz, num_channels=None)
+        parts = []
+        num_missing = arguments.excerpt_samples
+        for block in source.iter_from((number + 0.5) / arguments.num_excerpts):
+            parts.append(normaliser.push(block)[0, :num_missing])
+            num_missing -= len(parts[-1])
+            if not num_missing:
+                break
+        excerpt = np.concatenate((*parts, np.zeros(num_missing, np.float32)))
+        wire.write_frame(out, wire.BLOCK, excerpt.tobytes())
 
 
 class _Delivery:

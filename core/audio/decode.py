@@ -103,6 +103,39 @@ def read_media_info(path: Path, *, limits: DecodeLimits) -> MediaInfo:
         return _read_info(child)
 
 
+def read_excerpts(
+    path: Path, *, count: int, length_ms: int, min_media_ms: int, limits: DecodeLimits
+) -> list[Samples]:
+    """Return `count` parts of the file at `path`, evenly spread, without decoding what is between.
+
+    They are 16 kHz, mixed to mono, shape (num_samples,); zeros where the file ends or cannot be
+    searched. Media that claims to be shorter than `min_media_ms`, or nothing, has none.
+
+    Raises:
+        MediaError: What `open_media` raises.
+        ServiceUnavailable: See `open_media`.
+    """
+    num_samples = length_ms * SAMPLE_RATE_HZ // 1000
+    with _start_child(
+        path,
+        limits=limits,
+        channels=Channels.MIX,
+        is_probe=False,
+        num_excerpts=count,
+        excerpt_samples=num_samples,
+    ) as child:
+        claimed_ms = _read_info(child).claimed_ms
+        if claimed_ms is None or claimed_ms < min_media_ms:
+            return []
+        excerpts = []
+        for _ in range(count):
+            kind, payload = child.read_frame()
+            if kind != wire.BLOCK or len(payload) != 4 * num_samples:
+                raise errors.MediaUndecodable(_BROKEN_PROTOCOL)
+            excerpts.append(np.frombuffer(payload, np.float32))
+        return excerpts
+
+
 def _read_info(child: "_Child") -> MediaInfo:
     kind, payload = child.read_frame()
     if kind != wire.INFO:
@@ -112,7 +145,13 @@ def _read_info(child: "_Child") -> MediaInfo:
 
 @contextmanager
 def _start_child(
-    path: Path, *, limits: DecodeLimits, channels: Channels, is_probe: bool
+    path: Path,
+    *,
+    limits: DecodeLimits,
+    channels: Channels,
+    is_probe: bool,
+    num_excerpts: int = 0,
+    excerpt_samples: int = 0,
 ) -> Iterator["_Child"]:
     arguments = Arguments(
         rate_hz=SAMPLE_RATE_HZ,
@@ -122,6 +161,8 @@ def _start_child(
         cpu_s=limits.timeout_s,
         memory_bytes=limits.memory_bytes,
         parent_pid=os.getpid(),
+        num_excerpts=num_excerpts,
+        excerpt_samples=excerpt_samples,
     )
     try:
         media = path.open("rb")

@@ -131,6 +131,18 @@ class MediaSource:
         if not self._num_good:
             raise MediaEmpty("the file holds an audio track without any audio in it")
 
+    def iter_from(self, part: float) -> Iterator[Block]:
+        """Yield what comes from about `part` (0 to 1) of the claimed length on, frame by frame.
+
+        Nothing where the container cannot be searched or the claim is wrong.
+        """
+        begin = self._container.start_time or 0
+        try:
+            self._container.seek(begin + round(part * self._length_s * av.time_base))
+        except (av.error.FFmpegError, EOFError):
+            return
+        yield from self._iter_frames()
+
     def _iter_frames(self) -> Iterator[Block]:
         end_s: float | None = None
         for frame in self._iter_decoded():

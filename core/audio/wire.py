@@ -33,6 +33,9 @@ class Arguments:
         rate_hz: Rate of the samples to deliver.
         is_split: Keep channels apart instead of mixing them.
         is_probe: Stop after the first block.
+        num_excerpts: If not 0, deliver that many parts of the media, evenly spread by its claimed
+            length, instead of all of it; each is padded with zeros to `excerpt_samples`.
+        excerpt_samples: Length of each, at `rate_hz`.
         max_media_s: Longest audio to deliver.
         cpu_s: Most CPU time.
         memory_bytes: Most address space.
@@ -46,6 +49,8 @@ class Arguments:
     cpu_s: int
     memory_bytes: int
     parent_pid: int
+    num_excerpts: int = 0
+    excerpt_samples: int = 0
 
 
 def write_frame(out: BinaryIO, kind: bytes, payload: bytes | memoryview) -> None:

@@ -2,7 +2,11 @@
 
 from collections.abc import Callable
 
+import numpy as np
+import pytest
+
 from core.db import unit_of_work
+from lifecycle.jobs import voters_key
 from lifecycle.windows import settle_language
 from models import JobStatus
 from tests.support.pipeline import Pipeline, noise
@@ -89,3 +93,41 @@ def test_detection_that_fails_leaves_windows_to_themselves(pipeline, submit, job
     assert job_of(job_id).status == JobStatus.COMPLETED
     assert heard_languages(pipeline) == {None}
     assert job_of(job_id).language == "en"
+
+
+@pytest.fixture
+def excerpts(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """What `prepare` finds in its media beforehand: German, whatever the windows sound like."""
+    found = [np.full(16_000, 0.1 * number, np.float32) for number in (1.5, 2, 3)]
+    monkeypatch.setattr("workers.prepare.find_speech", lambda _path, _limits: found)
+    return found
+
+
+def test_excerpts_vote_and_no_window_waits_for_the_last(
+    pipeline, submit, windows_of, job_of, excerpts
+) -> None:
+    pipeline.adapter.detect = loud_is("de")
+    job_id = submit(noise(10.0) * 0.05, language="auto")  # windows would say English
+    waiting = []
+    pipeline.messages.wake = lambda *_args, **_kwargs: waiting.append(
+        [w.is_claimable for w in windows_of(job_id)]
+    )
+    pipeline.step()
+    assert len(waiting) > 1
+    assert all(all(each) for each in waiting)
+
+    del pipeline.messages.wake
+    pipeline.messages.wake("checksum")
+    pipeline.run()
+    assert (job_of(job_id).status, job_of(job_id).language) == (JobStatus.COMPLETED, "de")
+    assert [len(window.samples) for window in pipeline.adapter.detected] == [16_000] * 3
+
+
+def test_windows_vote_where_the_excerpts_are_lost(pipeline, submit, job_of, excerpts) -> None:
+    pipeline.adapter.detect = loud_is("de")
+    job_id = submit(noise(10.0) * 0.05, language="auto")
+    pipeline.step()
+    pipeline.context.storage.delete(voters_key(job_id))
+    pipeline.run()
+    assert job_of(job_id).language == "en"
+    assert excerpts
