@@ -46,4 +46,4 @@ def find_speech(path: Path, limits: DecodeLimits) -> list[Samples]:
 def _has_speech(samples: Samples) -> bool:
     detector = SpeechDetector()
     frames = [*detector.feed(samples).probabilities, *detector.finish().probabilities]
-    return sum(probability > _SPEECH for probability in frames) >= _MIN_SPEECH_FRAMES
+    return sum(float(each) > _SPEECH for each in frames) >= _MIN_SPEECH_FRAMES
