@@ -9,6 +9,7 @@ import pytest
 from core.live import Entry, LiveConfig, Sent, audio_key, session_key, waiting_key
 from tests.integration.live.conftest import Live
 from tests.integration.live.test_realtime import MANUAL
+from tests.integration.live.test_strangers import refusal
 from tests.support.live import Ear
 from tests.support.pipeline import MODEL, noise
 from tests.support.processes import wait_for
@@ -95,8 +96,9 @@ def test_a_redis_that_forgets_everything_is_reported(live: Live, sends: bool) ->
 
 
 def test_a_redis_that_dies_is_reported_and_sessions_come_again(
-    start: Callable[..., Live], tmp_path
+    start: Callable[..., Live], tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("api.routes.realtime.HUB_WAIT_S", 0.1)
     with ValkeyServer(tmp_path / "valkey") as server:
         live = start(redis_url=server.url, live_lease_s=3)
         live.work()
@@ -105,6 +107,7 @@ def test_a_redis_that_dies_is_reported_and_sessions_come_again(
         error, code = client.wait_for_end()
         assert error["error"]["code"] in ("events_lost", "service_unavailable")
         assert code == 1011
+        assert refusal(live) == (503, "service_unavailable")
         server.start()
         live.wait_until_connects()
         speaking(live)
