@@ -1,6 +1,6 @@
 """One pass of the decoder over a batch of rows: prefill, then a token a step until all are done."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ from adapters.whisper.network import Network
 from adapters.whisper.rules import RowState, Rules
 from adapters.whisper.segments import SHORTEST_TAIL_MS
 from adapters.whisper.vocabulary import TIMESTAMP_STEP_MS, Vocabulary
+from adapters.whisper.voice import Progress
 
 # How often, and from which length on, a row is looked at for a loop. A pattern counts if it fills
 # the last `_LOOP_TOKENS` tokens; real speech repeats itself, but not that long.
@@ -31,6 +32,7 @@ class DecodeRow:
         seed: Of this row's own random numbers.
         heard_until_ms: Where the window's last loud sound ends; a text that ends long before goes
             on. 0 takes the end as it comes.
+        listener: Gets the answer so far after every token until it is complete.
     """
 
     encoded: torch.Tensor
@@ -40,6 +42,7 @@ class DecodeRow:
     temperature: float
     seed: int
     heard_until_ms: int = 0
+    listener: Callable[[Progress], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,7 @@ class _Row:
         self.random = np.random.default_rng(row.seed)
         self.position = len(row.prefix)
         self.heard_until_ms = row.heard_until_ms
+        self.listener = row.listener
         self.logprobs: list[float] = []  # of every step, the end included
         self.sum_logprob = 0.0
         self.no_speech_prob = 0.0
@@ -83,6 +87,18 @@ class _Row:
         self.ended = len(self.state.tokens), self.sum_logprob
         self.state.tokens.append(self.state.tokens[-1])
         self.position += 1
+
+    def report(self) -> None:
+        """Say how far the answer is, unless it may yet lose its end."""
+        if self.listener is not None and self.ended is None:
+            tokens = self.state.tokens
+            self.listener(
+                Progress(
+                    tokens=tuple(tokens),
+                    avg_logprob=self.sum_logprob / max(1, len(tokens)),
+                    no_speech_prob=self.no_speech_prob,
+                )
+            )
 
     def answer(self, *, is_finished: bool) -> Decoded:
         """Return what was said, without an addition that is no better than a guess."""
@@ -134,6 +150,8 @@ class Decoder:
                     active.pop()
             if not active:
                 return [answers[number] for number in range(len(rows))]
+            for row in active:
+                row.report()
             logits = self._network.step(
                 cache,
                 [row.state.tokens[-1] for row in active],

@@ -12,6 +12,7 @@ from adapters.whisper.decoding import Decoded, Decoder, DecodeRow
 from adapters.whisper.fallback import Scores, Trial, Verdict, find_best, judge, next_trial
 from adapters.whisper.sound import fingerprint
 from adapters.whisper.vocabulary import Vocabulary
+from adapters.whisper.voice import Voice
 from core.options import Timestamps
 
 
@@ -37,6 +38,7 @@ class Attempt:
         features: What the encoder heard, if it is the rest of a longer window; else None.
         is_unheard: Whether the model has stopped before this rest. Its answer must then be good,
             and speech likely: there may be nothing but noise.
+        voice: Tells the text of the first trial while it is decoded.
     """
 
     window: Window
@@ -47,6 +49,7 @@ class Attempt:
     heard_until_ms: int
     features: torch.Tensor | None = None
     is_unheard: bool = False
+    voice: Voice | None = None
     outcomes: list[Outcome] = field(default_factory=list)
 
     def find_best(self) -> Outcome | None:
@@ -107,6 +110,7 @@ class Ladder:
             temperature=attempt.trial.temperature,
             seed=_seed(attempt.window, attempt.trial),
             heard_until_ms=attempt.heard_until_ms,
+            listener=attempt.voice.hear if attempt.voice and not attempt.outcomes else None,
         )
 
 

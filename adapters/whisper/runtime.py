@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import structlog
@@ -11,6 +12,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from adapters.base import AdapterSpec, LoadOptions, Window
+from adapters.streaming.base import DeltaSink
 from adapters.text import compression_ratio
 from adapters.weights.resolve import read_config
 from adapters.whisper.adapter import WhisperAdapter
@@ -31,6 +33,7 @@ from adapters.whisper.segments import (
 )
 from adapters.whisper.sound import fingerprint, is_audible, loud_until_ms, split_samples
 from adapters.whisper.vocabulary import Vocabulary
+from adapters.whisper.voice import Marks, Voice
 from core import errors
 from core.options import TaskKind, Timestamps
 from core.transcript import (
@@ -95,6 +98,29 @@ class WhisperRuntime:
         with torch.inference_mode(), _translated_memory_errors(len(windows)):
             return self._recognise(windows)
 
+    def transcribe_stream(self, windows: Sequence[Window], sink: DeltaSink) -> list[Hypothesis]:
+        """See `DeltaTranscriber`.
+
+        A window that is tried again after some of its text was told, and then reads otherwise,
+        gives no more pieces.
+        """
+        voices = [
+            Voice(
+                self._vocabulary.decode,
+                Marks(timestamp_begin=self._vocabulary.timestamp_begin, end=self._vocabulary.end),
+                prompt=window.prompt,
+                tell=partial(sink, number),
+            )
+            for number, window in enumerate(windows)
+        ]
+        for window in windows:
+            self._check(window)
+        with torch.inference_mode(), _translated_memory_errors(len(windows)):
+            hypotheses = self._recognise(windows, voices)
+        for voice, hypothesis in zip(voices, hypotheses, strict=True):
+            voice.finish(hypothesis.text)
+        return hypotheses
+
     def close(self) -> None:
         """See `Adapter`."""
         self._encoded.clear()
@@ -129,10 +155,16 @@ class WhisperRuntime:
             self._encoded.popitem(last=False)
         return [found[mark] for mark in marks]
 
-    def _recognise(self, windows: Sequence[Window]) -> list[Hypothesis]:
-        """Transcribe a batch of windows."""
-        audible = [window for window in windows if is_audible(window.samples)]
-        heard = iter(self._hear(self._begin(audible)) if audible else ())
+    def _recognise(
+        self, windows: Sequence[Window], voices: Sequence[Voice] = ()
+    ) -> list[Hypothesis]:
+        """Transcribe a batch of windows; `voices`, if any, tell their text meanwhile."""
+        numbers = [n for n, window in enumerate(windows) if is_audible(window.samples)]
+        attempts = self._begin([windows[n] for n in numbers]) if numbers else []
+        if voices:
+            for number, attempt in zip(numbers, attempts, strict=True):
+                attempt.voice = voices[number]
+        heard = iter(self._hear(attempts) if attempts else ())
         return [
             next(heard) if is_audible(window.samples) else Hypothesis(language=window.language)
             for window in windows

@@ -3,8 +3,9 @@
 import jiwer
 import numpy as np
 
-from adapters.streaming import start_streaming
+from adapters.streaming import DeltaTranscriber, start_streaming
 from adapters.whisper.runtime import WhisperRuntime
+from core.options import Timestamps
 from tests.adapters.whisper.conftest import WindowFactory
 
 STEP = 32_000
@@ -48,3 +49,24 @@ def test_nothing_is_heard_in_noise(whisper: WhisperRuntime) -> None:
         pass
     assert session.text == ""
     assert engine.counters.num_steps == 0
+
+
+def test_the_pieces_told_while_decoding_join_to_the_texts(
+    whisper: WhisperRuntime, speech: dict[str, np.ndarray], window: WindowFactory
+) -> None:
+    cut_off = np.concatenate([speech["en"], speech["es"], speech["en"]])[: 30 * 16_000]
+    windows = [
+        window("en"),
+        window("ja"),
+        window("en", samples=cut_off, timestamps=Timestamps.WORD),
+        window("en", prompt="And so my fellow Americans"),
+        window("en", timestamps=Timestamps.NONE),
+        window("en", samples=np.zeros(32_000, np.float32)),
+    ]
+    pieces: list[list[str]] = [[] for _ in windows]
+    assert isinstance(whisper, DeltaTranscriber)
+    hypotheses = whisper.transcribe_stream(windows, lambda n, delta: pieces[n].append(delta))
+    assert hypotheses == whisper.transcribe(windows)
+    assert ["".join(own) for own in pieces] == [hypothesis.text for hypothesis in hypotheses]
+    assert all(delta for own in pieces for delta in own)
+    assert min(len(pieces[n]) for n in (0, 2, 4)) >= 5
