@@ -1,6 +1,5 @@
 """A loaded Whisper: windows in, hypotheses out."""
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,11 +17,12 @@ from adapters.weights.resolve import read_config
 from adapters.whisper.adapter import WhisperAdapter
 from adapters.whisper.alignment import WordTimer
 from adapters.whisper.decoding import Decoder
+from adapters.whisper.encodings import Encodings
 from adapters.whisper.fallback import MAX_NO_SPEECH_PROB, Verdict, first_trial
 from adapters.whisper.features import FRAME_MS, WINDOW_SAMPLES, LogMel
 from adapters.whisper.ladder import Attempt, Ladder, Outcome
-from adapters.whisper.linear import is_int8_exact
-from adapters.whisper.network import Network, Precision
+from adapters.whisper.network import Network
+from adapters.whisper.precision import choose_precision
 from adapters.whisper.segments import (
     Rest,
     Span,
@@ -31,7 +31,7 @@ from adapters.whisper.segments import (
     find_rest,
     split_unfinished,
 )
-from adapters.whisper.sound import fingerprint, is_audible, loud_until_ms, split_samples
+from adapters.whisper.sound import is_audible, loud_until_ms, split_samples
 from adapters.whisper.vocabulary import Vocabulary
 from adapters.whisper.voice import Marks, Voice
 from core import errors
@@ -46,12 +46,6 @@ from core.transcript import (
 
 log = structlog.get_logger(__name__)
 
-_REMEMBERED_WINDOWS = 64
-"""Encoder outputs kept between `detect_language` and `transcribe`: 3 MB each for base."""
-
-
-_FORMATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-
 
 class WhisperRuntime:
     """See `adapters.base.Adapter`."""
@@ -63,7 +57,7 @@ class WhisperRuntime:
         self._ladder = Ladder(Decoder(network, vocabulary), vocabulary)
         self._word_timer = WordTimer(network, vocabulary)
         self._log_mel = LogMel(network.num_bins, network.device)
-        self._encoded: OrderedDict[bytes, torch.Tensor] = OrderedDict()
+        self._encodings = Encodings(network, self._log_mel)
 
     @classmethod
     def from_options(cls, options: LoadOptions) -> "WhisperRuntime":
@@ -76,7 +70,7 @@ class WhisperRuntime:
             torch.set_num_threads(options.num_threads)
         device = torch.device(options.device)
         network = Network.from_folder(
-            options.folder, device=device, precision=_precision(options.dtype, device)
+            options.folder, device=device, precision=choose_precision(options.dtype, device)
         )
         spec = WhisperAdapter.describe(read_config(options.folder))
         return cls(spec, network, Vocabulary.from_folder(options.folder))
@@ -89,7 +83,7 @@ class WhisperRuntime:
     def detect_language(self, windows: Sequence[Window]) -> list[dict[str, float]]:
         """See `Adapter`."""
         with torch.inference_mode(), _translated_memory_errors(len(windows)):
-            return self._detect(self._encode(windows))
+            return self._detect(self._encodings.encode(windows))
 
     def transcribe(self, windows: Sequence[Window]) -> list[Hypothesis]:
         """See `Adapter`."""
@@ -123,8 +117,7 @@ class WhisperRuntime:
 
     def close(self) -> None:
         """See `Adapter`."""
-        self._encoded.clear()
-        del self._ladder, self._word_timer, self._network
+        del self._ladder, self._word_timer, self._encodings, self._network
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -137,23 +130,6 @@ class WhisperRuntime:
             )
         if window.task is TaskKind.TRANSLATE and not self.spec.supports_translate:
             raise errors.InvalidOption("This checkpoint cannot translate.", param="task")
-
-    def _encode(self, windows: Sequence[Window]) -> list[torch.Tensor]:
-        """Return the windows' encoder outputs, remembered by their sound."""
-        marks = [fingerprint(window.samples) for window in windows]
-        new = {
-            mark: window.samples
-            for mark, window in zip(marks, windows, strict=True)
-            if mark not in self._encoded
-        }
-        outputs = self._network.encode([self._log_mel(samples) for samples in new.values()])
-        found = {**self._encoded, **dict(zip(new, outputs, strict=True))}
-        for mark in marks:
-            self._encoded[mark] = found[mark]
-            self._encoded.move_to_end(mark)
-        while len(self._encoded) > max(_REMEMBERED_WINDOWS, len(marks)):
-            self._encoded.popitem(last=False)
-        return [found[mark] for mark in marks]
 
     def _recognise(
         self, windows: Sequence[Window], voices: Sequence[Voice] = ()
@@ -201,7 +177,7 @@ class WhisperRuntime:
         return [dict(zip(languages, row, strict=True)) for row in rows]
 
     def _begin(self, windows: Sequence[Window]) -> list[Attempt]:
-        encoded = self._encode(windows)
+        encoded = self._encodings.encode(windows)
         unknown = [number for number, window in enumerate(windows) if window.language is None]
         detected: dict[int, str] = {}
         if unknown:
@@ -358,22 +334,3 @@ def _translated_memory_errors(num_windows: int) -> Iterator[None]:
     except torch.OutOfMemoryError as exc:
         torch.cuda.empty_cache()
         raise errors.DeviceOutOfMemory(f"{num_windows} windows do not fit: {exc}") from exc
-
-
-def _precision(dtype: str, device: torch.device) -> Precision:
-    """Return what `LoadOptions.dtype` means on `device`.
-
-    "auto" is what benchmarks/README.md measures as the best for the device.
-    """
-    on_cpu = device.type == "cpu"
-    if dtype == "auto":
-        best_on_cpu = "int8" if is_int8_exact() else "float32"
-        dtype = best_on_cpu if on_cpu else "float16"
-    if dtype == "int8":
-        if not on_cpu:
-            raise errors.CheckpointInvalid("int8 is for the CPU; use float16 or bfloat16 here.")
-        return Precision(compute=torch.float32, cross=torch.bfloat16, int8=True)
-    number = _FORMATS.get(dtype)
-    if number is None:
-        raise errors.CheckpointInvalid(f"{dtype!r} is no number format for Whisper.")
-    return Precision(compute=number, cross=number)
