@@ -9,9 +9,9 @@ from core.storage import Storage
 from lifecycle.jobs import windows_prefix
 from lifecycle.preparation import NewWindow, Preparation
 
-FIRST_SHARD = 2
+FIRST_SHARD = 1
 LARGEST_SHARD = 16
-"""Windows in an object: the first one is ready after a minute of speech, later ones cost fewer
+"""Windows in an object: the first one is ready after half a minute of speech, later ones cost fewer
 objects and transactions."""
 
 LARGEST_SHARD_BYTES = 16 * 1024**2
