@@ -22,7 +22,7 @@ KENNEDY = SAMPLES / "en_kennedy.flac"
 
 SPEECH = ROOT / "tests/data/speech"
 
-NUM_WINDOWS = 6
+NUM_WINDOWS = 5
 RATE_HZ = 16_000
 
 
@@ -125,7 +125,7 @@ def start(base_env: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., St
 
 @pytest.fixture(scope="session")
 def long_recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three minutes: the same three sentences again and again.
+    """Two and a half minutes: the same three sentences again and again.
 
     A round takes 29.4 s with its last pause, so that each fills a window of 30 s. (The same
     sentence twice in a window would look like a loop of the model's.)
