@@ -213,12 +213,17 @@ def worker(
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Tasks at a time, where that is free to choose.")
     ] = None,
+    nice: Annotated[
+        int, typer.Option(min=0, max=19, help="Give way to other processes, as nice(1) has it.")
+    ] = 0,
 ) -> None:
     """Run one Celery worker; without --queues it does every kind of work."""
     from cli import services
 
     raise typer.Exit(
-        services.run_worker(queues=queues, models=model, name=name, concurrency=concurrency)
+        services.run_worker(
+            queues=queues, models=model, name=name, concurrency=concurrency, nice=nice
+        )
     )
 
 

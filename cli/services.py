@@ -1,9 +1,14 @@
 """The service's processes one by one, as containers run them."""
 
+import os
 import socket
+from contextlib import suppress
+from pathlib import Path
 
 from cli.config import join_models, load_settings
 from cli.exposure import check_exposure
+
+_AUTOGROUP = Path("/proc/self/autogroup")
 
 
 def run_api(*, host: str, port: int, fd: int | None) -> None:
@@ -33,17 +38,32 @@ def run_api(*, host: str, port: int, fd: int | None) -> None:
 
 
 def run_worker(
-    *, queues: str | None, models: list[str] | None, name: str | None, concurrency: int | None
+    *,
+    queues: str | None,
+    models: list[str] | None,
+    name: str | None,
+    concurrency: int | None,
+    nice: int,
 ) -> int:
     """Work until a signal comes; returns the exit code."""
     from workers import run
 
+    if nice:
+        _give_way(nice)
     return run.run_worker(
         load_settings(models=join_models(models)),
         queues=queues.split(",") if queues else None,
         name=name,
         concurrency=concurrency,
     )
+
+
+def _give_way(nice: int) -> None:
+    if hasattr(os, "nice"):
+        os.nice(nice)
+    # Linux weighs sessions, and only within one its processes (`man 7 sched`, autogroups).
+    with suppress(OSError):
+        _AUTOGROUP.write_text(str(nice))
 
 
 def run_beat() -> None:

@@ -69,6 +69,10 @@ class Settings(BaseSettings):
     max_attempts: PositiveInt = Field(
         default=4, description="Tries of a stage or a window before the job fails."
     )
+    preload: bool = Field(
+        default=True,
+        description="A recognising worker loads the default checkpoint when it starts.",
+    )
     batch_windows: PositiveInt = Field(default=16, description="Most windows in one forward pass.")
     batch_audio_s: PositiveInt = Field(
         default=480, description="Most padded audio in one forward pass."

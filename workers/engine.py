@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import structlog
 from sqlalchemy.exc import DBAPIError
 
-from core.errors import Transient
+from core.errors import CheckpointInvalid, Transient
 from lifecycle.windows import lease_of
 from workers.context import WorkerContext
 from workers.gate import ModelGate
@@ -41,7 +41,9 @@ class Engine:
         self._held = HeldWindows(context)
         self._loaded = LoadedAdapters(context.catalog)
         self._results = ResultWriter(context, self._held)
-        gate = ModelGate()
+        self._model_gate = gate = ModelGate()
+        self._default_model = models[0]
+        self._preloading = threading.Thread(target=self._preload, name="preload", daemon=True)
         self.live = LiveHost(
             context.settings,
             models=models,
@@ -88,6 +90,18 @@ class Engine:
             with self._gate:
                 self._is_running = False
 
+    def preload(self) -> None:
+        """Begin to load the default checkpoint, before anybody waits for it."""
+        self._preloading.start()
+
+    def _preload(self) -> None:
+        try:
+            with self._model_gate.batch():
+                self._loaded.get(self._default_model)
+        except (CheckpointInvalid, Transient) as exc:
+            # The first batch tries again, and its windows say what is wrong.
+            log.warning("preload.failed", model=self._default_model, error=str(exc))
+
     def release_all(self) -> None:
         """Give back every claim; results of windows in a forward pass will not count."""
         self._held.release()
@@ -95,6 +109,8 @@ class Engine:
     def close(self) -> None:
         """End the live sessions and free the device's memory; call it when no slice runs."""
         self.live.stop()
+        if self._preloading.is_alive():
+            return  # the process ends; the weights go with it
         self._loaded.close()
 
     def _was_woken(self) -> bool:

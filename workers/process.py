@@ -49,12 +49,14 @@ class WorkerProcess:
                 )
             return self._engines[adapter]
 
-    def listen_live(self, adapters: Sequence[str]) -> None:
-        """Serve live sessions of these adapters from now on."""
+    def start_engines(self, adapters: Sequence[str]) -> None:
+        """Serve live sessions of these adapters from now on, and load what they need."""
         for adapter in adapters:
             engine = self.get_engine(adapter)
             if engine is not None:
                 engine.live.start()
+                if self.settings.preload:
+                    engine.preload()
 
     def release_all(self) -> None:
         """Give back every claim, because the process ends without waiting for the work."""

@@ -67,7 +67,7 @@ def run_worker(
     signals.worker_shutting_down.connect(stopper.on_shutdown, weak=False)
     log.info("worker.started", queues=queues, name=name)
     try:
-        process.listen_live(adapters)
+        process.start_engines(adapters)
         worker.start()
     finally:
         stopper.cancel()

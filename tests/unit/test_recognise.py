@@ -120,3 +120,30 @@ def test_jobs_in_one_batch_vote_apart() -> None:
     first, second = windows(2)
     elected = elect_language(adapter, {"a": [first], "b": [second]}, batch_windows=8)
     assert elected == {"a": "en", "b": "de"}
+
+
+@pytest.mark.parametrize(
+    ("spoken", "num_heard", "elected"),
+    [
+        ("aaaaa", 3, "a"),  # the other two cannot change it
+        ("abaaa", 3, "a"),
+        ("ababa", 3, "a"),
+        ("abbba", 5, "b"),  # two to one, and the other two decide
+        ("aabba", 5, "a"),
+    ],
+)
+def test_votes_that_cannot_change_the_outcome_are_not_heard(
+    spoken: str, num_heard: int, elected: str
+) -> None:
+    heard = []
+
+    def detect(window: Window) -> dict[str, float]:
+        heard.append(window.key)
+        return {spoken[int(window.key)]: 1.0}
+
+    voters = windows(5)
+
+    assert elect_language(Scripted(detect=detect), {"job": voters}, batch_windows=8) == {
+        "job": elected
+    }
+    assert len(heard) == num_heard

@@ -120,7 +120,8 @@ def test_excerpts_vote_and_no_window_waits_for_the_last(
     pipeline.messages.wake("checksum")
     pipeline.run()
     assert (job_of(job_id).status, job_of(job_id).language) == (JobStatus.COMPLETED, "de")
-    assert [len(window.samples) for window in pipeline.adapter.detected] == [16_000] * 3
+    # The first and the third agree: the second could not change it.
+    assert [len(window.samples) for window in pipeline.adapter.detected] == [16_000] * 2
 
 
 def test_windows_vote_where_the_excerpts_are_lost(pipeline, submit, job_of, excerpts) -> None:
