@@ -14,9 +14,10 @@ FRONT, WORK, BROKER = range(3)
 _API_GRACE_S = 10.0
 _WORKER_GRACE_S = 20.0
 
-_MEDIA_NICE = "15"
-"""Decoding is ten times as fast as recognition, and a third busy thread makes two of torch's crawl:
-beside it a window took seven seconds instead of one."""
+# Decoding is ten times as fast as recognition, and a third busy thread makes two of torch's crawl:
+# beside it the first window took seven seconds instead of one. Nicer than this, batches stay small.
+_MEDIA_NICE = "5"
+_FIRST_WORDS_S = "3"
 
 
 def own_command(*arguments: str) -> tuple[str, ...]:
@@ -42,6 +43,7 @@ def plan_processes(
     """
     environment = child_environment(settings, log_format="json")
     threads = settings.threads or max(1, num_cores() // workers)
+    media = child_environment(settings, log_format="json", first_words_s=_FIRST_WORDS_S)
     recognising = child_environment(settings, log_format="json", threads=str(threads))
     front = (
         _child(
@@ -57,7 +59,7 @@ def plan_processes(
         _child("beat", "beat", environment=environment, stage=FRONT, grace_s=_API_GRACE_S),
     )
     work = [
-        _worker("media", MEDIA_QUEUE, environment, "--nice", _MEDIA_NICE),
+        _worker("media", MEDIA_QUEUE, media, "--nice", _MEDIA_NICE),
         _worker("upkeep", f"{DELIVERY_QUEUE},{MAINTENANCE_QUEUE}", environment),
     ]
     for adapter in adapters:

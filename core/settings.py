@@ -73,6 +73,12 @@ class Settings(BaseSettings):
         default=True,
         description="A recognising worker loads the default checkpoint when it starts.",
     )
+    first_words_s: float = Field(
+        default=0.0,
+        ge=0,
+        description="Longest that decoding a long recording waits for its first window's text, "
+        "where both share a CPU; `up` sets it.",
+    )
     batch_windows: PositiveInt = Field(default=16, description="Most windows in one forward pass.")
     batch_audio_s: PositiveInt = Field(
         default=480, description="Most padded audio in one forward pass."

@@ -1,5 +1,6 @@
 """`prepare`: decode the media, cut it into windows, store their audio, insert their rows."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -10,7 +11,7 @@ import structlog
 
 from adapters.base import AdapterSpec
 from core.audio.decode import open_media
-from core.audio.excerpts import find_speech
+from core.audio.excerpts import SHORTEST_MEDIA_MS, find_speech
 from core.audio.flac import encode_flac
 from core.audio.media import DecodeLimits
 from core.audio.plan import MediaSummary, iter_windows
@@ -30,12 +31,14 @@ from lifecycle.preparation import (
     list_windows,
     resume_windows,
 )
-from models import JobStage, Media, Window, WindowStatus
+from models import Job, JobStage, Media, Window, WindowStatus
 from workers.context import WorkerContext
 from workers.fetch import fetch_media
 from workers.reuse import reuse_transcript
 from workers.shards import ShardWriter
 from workers.stage import StageClaim, run_stage
+
+_LOOK_EVERY_S = 0.05
 
 log = structlog.get_logger(__name__)
 
@@ -173,6 +176,24 @@ class _Preparer:
                 wake_ups=self._wake_ups(len(windows)),
                 now=self._context.now(),
             )
+        if windows[0].index == 0 and self._preparation.is_claimable:
+            self._let_first_words_through()
+
+    def _let_first_words_through(self) -> None:
+        """Stand aside until a long recording's first window is recognised, or for a while.
+
+        Beside a busy neighbour two threads of torch crawl, and somebody waits for that window.
+        """
+        deadline = time.monotonic() + self._context.settings.first_words_s
+        job = self._claim.job
+        if (job.estimated_ms or 0) < SHORTEST_MEDIA_MS:
+            return
+        while time.monotonic() < deadline:
+            with read_session(self._context.sessions) as session:
+                if session.get_one(Job, job.id).windows_done:
+                    return
+            self._claim.check()
+            self._context.stopping.wait(_LOOK_EVERY_S)
 
     def _finish(self, summary: MediaSummary, size_bytes: int) -> None:
         with unit_of_work(self._context.sessions) as uow:
