@@ -11,7 +11,7 @@ import structlog
 
 from adapters.base import AdapterSpec
 from core.audio.decode import open_media
-from core.audio.excerpts import SHORTEST_MEDIA_MS, find_speech
+from core.audio.excerpts import find_speech
 from core.audio.flac import encode_flac
 from core.audio.media import DecodeLimits
 from core.audio.plan import MediaSummary, iter_windows
@@ -37,6 +37,9 @@ from workers.fetch import fetch_media
 from workers.reuse import reuse_transcript
 from workers.shards import ShardWriter
 from workers.stage import StageClaim, run_stage
+
+_LONG_MS = 15 * 60_000
+"""Of shorter recordings the last words come soon, and sooner from one large batch."""
 
 _LOOK_EVERY_S = 0.05
 
@@ -186,7 +189,7 @@ class _Preparer:
         """
         deadline = time.monotonic() + self._context.settings.first_words_s
         job = self._claim.job
-        if (job.estimated_ms or 0) < SHORTEST_MEDIA_MS:
+        if (job.estimated_ms or 0) < _LONG_MS:
             return
         while time.monotonic() < deadline:
             with read_session(self._context.sessions) as session:
