@@ -99,3 +99,25 @@ def test_the_size_of_media_that_was_not_uploaded_here_is_recorded(pipeline, subm
     pipeline.run()
     with read_session(pipeline.context.sessions) as session:
         assert session.scalars(select(Media.size_bytes)).one() == len(content)
+
+
+@pytest.mark.parametrize(("long_ms", "num_waits"), [(0, 1), (60_000, 0)])
+def test_only_a_long_recording_stands_aside_until_its_first_window_is_recognised(
+    pipeline, submit, windows_of, monkeypatch, *, long_ms: int, num_waits: int
+) -> None:
+    monkeypatch.setattr("workers.prepare._LONG_MS", long_ms)
+    settings = pipeline.context.settings.model_copy(update={"first_words_s": 60.0})
+    object.__setattr__(pipeline.context, "settings", settings)
+    known = []
+
+    def wait(_seconds: float) -> None:
+        known.append(len(windows_of(job_id)))
+        pipeline.engine.run()
+
+    job_id = submit(noise(5.0), language="en")
+    monkeypatch.setattr(pipeline.context.stopping, "wait", wait)
+    pipeline.step()
+
+    assert known == [1] * num_waits
+    assert [w.status for w in windows_of(job_id)].count("done") == num_waits
+    assert len(windows_of(job_id)) > 1
