@@ -15,7 +15,8 @@ from adapters.base import Adapter, Samples, Window
 from adapters.streaming.agreement import LocalAgreement
 from adapters.streaming.base import StreamCounters, StreamUpdate
 from adapters.streaming.config import ChunkedStreamingConfig
-from adapters.streaming.intake import Chunk, Intake
+from adapters.streaming.intake import Chunk
+from adapters.streaming.stepped import SteppedSession
 from core import errors
 from core.audio.speech import SpeechDetector
 from core.options import Timestamps
@@ -63,48 +64,16 @@ class _Turn:
         return "".join(word.text for word in self.words).strip()
 
 
-class GrowingSession:
+class GrowingSession(SteppedSession):
     """See `adapters.streaming.base.StreamingSession`. Made by `GrowingEngine.open`."""
 
     def __init__(
         self, config: ChunkedStreamingConfig, *, language: str | None, prompt: str | None
     ) -> None:
-        self.text = ""
-        self.language = language
+        super().__init__(config, language)
         self._prompt = prompt
-        self._intake = Intake(config)
         self._detector = SpeechDetector(batch_frames=_DETECTOR_FRAMES)
         self._turn: _Turn | None = None
-        self._is_due = False
-
-    @property
-    def buffered_ms(self) -> int:
-        """See `StreamingSession`."""
-        return self._intake.buffered_ms
-
-    def push(self, samples: Samples) -> None:
-        """See `StreamingSession`."""
-        self._intake.push(samples)
-
-    def end_utterance(self) -> None:
-        """See `StreamingSession`."""
-        self._intake.end_utterance()
-
-    def finish(self) -> None:
-        """See `StreamingSession`."""
-        self._intake.finish()
-
-    def prepare(self) -> bool:
-        """Take the next chunk in hand; return whether the session has something to do.
-
-        A chunk in hand stays so until an update is taken: a step that fails is repeated.
-        """
-        while not self._is_due:
-            chunk = self._intake.take()
-            if chunk is None:
-                return False
-            self._accept(chunk)
-        return True
 
     def needs_answer(self) -> bool:
         """Whether the model must be asked."""

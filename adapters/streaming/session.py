@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from adapters.base import Samples
 from adapters.qwen3_asr.answers import TEXT_TAG, AnswerStream, parse_answer, split_answer
 from adapters.qwen3_asr.decoding import Decoded
 from adapters.qwen3_asr.prompts import PromptLayout
 from adapters.qwen3_asr.runtime import Qwen3Runtime
 from adapters.streaming.base import StreamUpdate
 from adapters.streaming.config import ChunkedStreamingConfig
-from adapters.streaming.intake import Chunk, Intake
+from adapters.streaming.intake import Chunk
 from adapters.streaming.state import StreamingASRState
+from adapters.streaming.stepped import SteppedSession
 from adapters.streaming.utterance import Utterance
 from core.transcript import Segment, joint, samples_to_ms
 
@@ -36,7 +36,7 @@ class _Turn:
     closes: bool = False
 
 
-class StreamSession:
+class StreamSession(SteppedSession):
     """A stream of one speaker or room. Made by `StreamEngine.open`, stepped by `StreamEngine.step`.
 
     Attributes:
@@ -51,44 +51,11 @@ class StreamSession:
         prompt: PromptLayout,
         language: str | None,
     ) -> None:
-        self.text = ""
-        self.language = language
+        super().__init__(config, language)
         self._runtime = runtime
         self._config = config
         self._prompt = prompt
-        self._intake = Intake(config)
         self._turn: _Turn | None = None
-        self._is_due = False
-
-    @property
-    def buffered_ms(self) -> int:
-        """Audio pushed but not heard yet."""
-        return self._intake.buffered_ms
-
-    def push(self, samples: Samples) -> None:
-        """Add audio: float32, mono, 16 kHz, any length."""
-        self._intake.push(samples)
-
-    def end_utterance(self) -> None:
-        """End the utterance here: the speaker's turn is over."""
-        self._intake.end_utterance()
-
-    def finish(self) -> None:
-        """Say that no more audio comes; the steps that follow hear what is left."""
-        self._intake.finish()
-
-    def prepare(self) -> bool:
-        """Take the next chunk in hand; return whether the session has something to do.
-
-        A chunk in hand stays so until `take_answer` or `close`: a step that fails is repeated
-        with the same audio.
-        """
-        while not self._is_due:
-            chunk = self._intake.take()
-            if chunk is None:
-                return False
-            self._accept(chunk)
-        return True
 
     def needs_answer(self) -> bool:
         """Whether the model must be asked; otherwise the last answer still stands."""

@@ -1,9 +1,8 @@
 """The decoding child: media on standard input, float32 samples on standard output.
 
 Forked by `core.audio.nursery`, or run as `python -m core.audio.child ARGUMENTS`; see
-`core.audio.wire`. Parsers of foreign bytes
-crash, hang and leak; here that costs one process that may use little and open nothing. Imports stay
-light.
+`core.audio.wire`. Parsers of foreign bytes crash, hang and leak; here that costs one process that
+may use little and open nothing. Imports stay light.
 """
 
 import contextlib
