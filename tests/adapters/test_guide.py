@@ -22,13 +22,12 @@ from transformers import (
 from adapters import registry
 from adapters.base import LoadOptions, Window
 from adapters.loading import get_spec, load_adapter
-from core.db import make_engine, make_sessions, read_session, unit_of_work
+from core.db import make_engine, make_sessions, read_session
 from core.errors import CheckpointInvalid
 from core.options import Timestamps, TranscribeOptions
 from core.settings import Settings
-from lifecycle.jobs import submit_job
 from lifecycle.transcripts import load_transcript
-from models import LOCAL_KEY_ID, Job, JobStatus, Media
+from models import Job, JobStatus
 from tests.integration.workers.conftest import make_pipeline
 from tests.support.pages import find_block
 from tests.support.pipeline import wav
@@ -128,19 +127,9 @@ def test_the_guides_adapter_serves_jobs(
         context=context,
         engine=Engine(context, adapter="wav2vec2", models=["mine"], name="test"),
     )
-    context.storage.put("media/one", wav(speech))
-    with unit_of_work(context.sessions) as uow:
-        job_id = submit_job(
-            uow,
-            context.queue,
-            context.publisher,
-            key_id=LOCAL_KEY_ID,
-            media=Media(key_id=LOCAL_KEY_ID, storage_key="media/one", created_at=context.now()),
-            model="mine",
-            options=TranscribeOptions(vad=False, timestamps="word"),
-            priority=0,
-            now=context.now(),
-        ).id
+    job_id = pipeline.submit(
+        wav(speech), model="mine", options=TranscribeOptions(vad=False, timestamps="word")
+    )
     pipeline.run()
     with read_session(context.sessions) as session:
         job = session.get_one(Job, job_id)

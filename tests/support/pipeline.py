@@ -12,9 +12,14 @@ import numpy as np
 import soundfile
 
 from adapters.base import Adapter, AdapterSpec, Window
+from core.db import unit_of_work
 from core.errors import UnknownModel
 from core.events import JobEvent
+from core.ids import new_id
+from core.options import Priority, TranscribeOptions
 from core.transcript import Hypothesis, Segment, TokenLogprob
+from lifecycle.jobs import submit_job
+from models import LOCAL_KEY_ID, Media
 from workers.catalog import Description
 from workers.context import WorkerContext
 from workers.engine import Engine
@@ -177,6 +182,32 @@ class Pipeline:
         elif kind == "recognise":
             self.engine.run()
         return True
+
+    def submit(
+        self,
+        media: bytes,
+        *,
+        options: TranscribeOptions,
+        model: str = MODEL,
+        key_id: UUID = LOCAL_KEY_ID,
+        priority: int = Priority.STANDARD,
+    ) -> UUID:
+        """Store a recording and submit it; return the job's id."""
+        context = self.context
+        key = f"media/{new_id()}"
+        context.storage.put(key, media)
+        with unit_of_work(context.sessions) as uow:
+            return submit_job(
+                uow,
+                context.queue,
+                context.publisher,
+                key_id=key_id,
+                media=Media(key_id=key_id, storage_key=key, created_at=context.now()),
+                model=model,
+                options=options,
+                priority=priority,
+                now=context.now(),
+            ).id
 
     def run(self) -> None:
         """Run messages until none is left."""

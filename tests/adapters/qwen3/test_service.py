@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from core.db import make_engine, make_sessions, read_session, unit_of_work
+from core.db import make_engine, make_sessions, read_session
 from core.events import EventType
 from core.formats import get_format
 from core.options import TranscribeOptions
 from core.settings import Settings
 from core.transcript import Transcript
-from lifecycle.jobs import submit_job
 from lifecycle.transcripts import load_transcript
-from models import LOCAL_KEY_ID, Event, Job, JobStatus, Media
+from models import Event, Job, JobStatus
 from tests.adapters.qwen3.conftest import ALIGNER, ASR
 from tests.integration.workers.conftest import make_pipeline
 from tests.support.pipeline import Pipeline, wav
@@ -69,20 +68,8 @@ def short_windows(tmp_path: Path) -> Path:
 
 
 def transcribe(pipeline: Pipeline, samples: np.ndarray, **options: Any) -> UUID:
-    context = pipeline.context
-    context.storage.put("media/one", wav(samples))
-    with unit_of_work(context.sessions) as uow:
-        job_id = submit_job(
-            uow,
-            context.queue,
-            context.publisher,
-            key_id=LOCAL_KEY_ID,
-            media=Media(key_id=LOCAL_KEY_ID, storage_key="media/one", created_at=context.now()),
-            model=MODEL,
-            options=TranscribeOptions(**{"vad": False, **options}),
-            priority=0,
-            now=context.now(),
-        ).id
+    chosen = TranscribeOptions(**{"vad": False, **options})
+    job_id = pipeline.submit(wav(samples), model=MODEL, options=chosen)
     pipeline.run()
     return job_id
 

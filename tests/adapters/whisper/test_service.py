@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from core.db import make_engine, make_sessions, read_session, unit_of_work
+from core.db import make_engine, make_sessions, read_session
 from core.events import EventType
 from core.options import TranscribeOptions
 from core.settings import Settings
-from lifecycle.jobs import submit_job
 from lifecycle.transcripts import load_transcript
-from models import LOCAL_KEY_ID, Event, Job, JobStatus, Media
+from models import Event, Job, JobStatus
 from tests.integration.workers.conftest import make_pipeline
 from tests.support.pipeline import Pipeline, wav
 from workers.catalog import FolderCatalog
@@ -40,22 +39,11 @@ def pipeline(
 def test_deltas_join_to_the_final_text(pipeline: Pipeline, speech: dict[str, np.ndarray]) -> None:
     pause = np.zeros(12_000, np.float32)
     samples = np.concatenate([speech["en"], pause, speech["en"], pause, speech["en"]])
-    context = pipeline.context
-    context.storage.put("media/one", wav(samples))
-    with unit_of_work(context.sessions) as uow:
-        job_id = submit_job(
-            uow,
-            context.queue,
-            context.publisher,
-            key_id=LOCAL_KEY_ID,
-            media=Media(key_id=LOCAL_KEY_ID, storage_key="media/one", created_at=context.now()),
-            model=MODEL,
-            options=TranscribeOptions(language="en", stream=True),
-            priority=0,
-            now=context.now(),
-        ).id
+    job_id = pipeline.submit(
+        wav(samples), model=MODEL, options=TranscribeOptions(language="en", stream=True)
+    )
     pipeline.run()
-    with read_session(context.sessions) as session:
+    with read_session(pipeline.context.sessions) as session:
         job = session.get_one(Job, job_id)
         assert job.status == JobStatus.COMPLETED, job.error_message
         rows = select(Event).where(Event.job_id == job_id).order_by(Event.seq)

@@ -11,12 +11,10 @@ from sqlalchemy import select
 
 from adapters.base import AdapterSpec
 from core.db import read_session, unit_of_work
-from core.ids import new_id
 from core.options import Priority, TranscribeOptions
 from core.settings import Settings
 from core.storage import open_storage
-from lifecycle.jobs import submit_job
-from models import LOCAL_KEY_ID, ApiKey, Event, Job, Media, Window
+from models import LOCAL_KEY_ID, ApiKey, Event, Job, Window
 from tests.support.pipeline import (
     ADAPTER,
     MODEL,
@@ -81,8 +79,6 @@ def submit(pipeline: Pipeline) -> Callable[..., UUID]:
         if media is None:
             media = wav(noise(5.0) if samples is None else samples)
         context = pipeline.context
-        key = f"media/{new_id()}"
-        context.storage.put(key, media)
         with unit_of_work(context.sessions) as uow:
             if uow.session.get(ApiKey, key_id) is None:
                 uow.session.add(
@@ -94,19 +90,12 @@ def submit(pipeline: Pipeline) -> Callable[..., UUID]:
                         created_at=context.now(),
                     )
                 )
-                uow.session.flush()
-            job = submit_job(
-                uow,
-                context.queue,
-                context.publisher,
-                key_id=key_id,
-                media=Media(key_id=key_id, storage_key=key, created_at=context.now()),
-                model=MODEL,
-                options=TranscribeOptions(**{"language": "en", "vad": False, **options}),
-                priority=priority,
-                now=context.now(),
-            )
-        return job.id
+        return pipeline.submit(
+            media,
+            options=TranscribeOptions(**{"language": "en", "vad": False, **options}),
+            key_id=key_id,
+            priority=priority,
+        )
 
     return make
 
