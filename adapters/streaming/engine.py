@@ -9,7 +9,7 @@ import torch
 from adapters.qwen3_asr.decoding import Decoded, Row
 from adapters.qwen3_asr.languages import find_language_name
 from adapters.streaming.base import StreamCounters, StreamUpdate
-from adapters.streaming.session import StreamSession
+from adapters.streaming.session import StreamSession, Turn
 from adapters.streaming.utterance import measure
 from core import errors
 
@@ -73,37 +73,34 @@ class StreamEngine:
                 not be answered hear the same chunk in the next step.
         """
         due = [session for session in sessions if session.prepare()]
-        asked = [session for session in due if session.needs_answer()]
-        answers = dict(zip(map(id, asked), self._answer(asked), strict=True)) if asked else {}
+        asked = [turn for session in due for turn in session.unanswered()]
+        if asked:
+            for turn, answer in zip(asked, self._answer(asked), strict=True):
+                turn.answer = answer
         self._num_steps += len(asked)
-        updates = {
-            id(session): session.take_answer(answers[id(session)])
-            if id(session) in answers
-            else session.close()
-            for session in due
-        }
+        updates = {id(session): session.take_update() for session in due}
         return [updates.get(id(session)) for session in sessions]
 
-    def _answer(self, sessions: Sequence[StreamSession]) -> list[Decoded]:
+    def _answer(self, turns: Sequence[Turn]) -> list[Decoded]:
         try:
-            return self._answer_batch(sessions)
+            return self._answer_batch(turns)
         except torch.OutOfMemoryError as exc:
-            if len(sessions) == 1:
+            if len(turns) == 1:
                 raise errors.DeviceOutOfMemory("one step of one stream") from exc
-        half = len(sessions) // 2
-        return [*self._answer(sessions[:half]), *self._answer(sessions[half:])]
+        half = len(turns) // 2
+        return [*self._answer(turns[:half]), *self._answer(turns[half:])]
 
-    def _answer_batch(self, sessions: Sequence[StreamSession]) -> list[Decoded]:
-        suffixes = self._encode(sessions)
-        rows = [self._row(*each) for each in zip(sessions, suffixes, strict=True)]
+    def _answer_batch(self, turns: Sequence[Turn]) -> list[Decoded]:
+        suffixes = self._encode(turns)
+        rows = [self._row(*each) for each in zip(turns, suffixes, strict=True)]
         prompts = self._runtime.decoder.read(rows)
-        for number, (session, suffix) in enumerate(zip(sessions, suffixes, strict=True)):
-            session.audio().keep(suffix, prompts.keys.row(number))
+        for number, (turn, suffix) in enumerate(zip(turns, suffixes, strict=True)):
+            turn.audio.keep(suffix, prompts.keys.row(number))
         return self._runtime.decoder.write(prompts, rows)
 
-    def _encode(self, sessions: Sequence[StreamSession]) -> list["Suffix"]:
+    def _encode(self, turns: Sequence[Turn]) -> list["Suffix"]:
         encoder = self._runtime.encoder
-        audios = [session.audio() for session in sessions]
+        audios = [turn.audio for turn in turns]
         measure(self._runtime.mel, audios)
         plans = [audio.plan() for audio in audios]
         convolved = iter(encoder.convolve([f for plan in plans for f in plan.features.values()]))
@@ -124,15 +121,15 @@ class StreamEngine:
             self._reencoded += audio.num_reencoded - before
         return suffixes
 
-    def _row(self, session: StreamSession, suffix: "Suffix") -> Row:
+    def _row(self, turn: Turn, suffix: "Suffix") -> Row:
         decoder = self._runtime.decoder
-        head = [decoder.embed(session.audio().prompt.head)] if suffix.needs_head else []
-        tail = decoder.embed(session.tail())
+        head = [decoder.embed(turn.audio.prompt.head)] if suffix.needs_head else []
+        tail = decoder.embed(turn.tail())
         audio = [clip.to(tail.dtype) for clip in (*suffix.stable, *suffix.open)]
         return Row(
             embeddings=torch.cat([*head, *audio, tail]),
-            kept=session.audio().kept,
+            kept=turn.audio.kept,
             max_new_tokens=self._config.max_final_tokens
-            if session.closes()
+            if turn.closes
             else self._config.max_step_tokens,
         )

@@ -18,14 +18,15 @@ from core.transcript import Segment, joint, samples_to_ms
 TOKEN_LIMIT = "token_limit_reached"  # noqa: S105 - the code of a warning
 
 
-@dataclass(slots=True)
-class _Turn:
-    """The open utterance.
+@dataclass(slots=True, eq=False)
+class Turn:
+    """An utterance that is heard.
 
     Attributes:
         hypothesis: The last answer's tokens, forced prefix included.
         is_current: Whether that answer heard all the utterance's audio and ended by itself.
         closes: Whether the utterance ends with the audio it has.
+        answer: What the model says of the audio in hand, once it was asked.
     """
 
     audio: Utterance
@@ -34,6 +35,15 @@ class _Turn:
     hypothesis: list[int] = field(default_factory=list)
     is_current: bool = False
     closes: bool = False
+    answer: Decoded | None = None
+
+    def needs_answer(self) -> bool:
+        """Whether the model must be asked; otherwise the last answer still stands."""
+        return not self.is_current and self.answer is None
+
+    def tail(self) -> list[int]:
+        """Return the tokens that follow the audio: the prompt's end and what is confirmed."""
+        return [*self.audio.prompt.tail, *self.state.prefix]
 
 
 class StreamSession(SteppedSession):
@@ -55,45 +65,60 @@ class StreamSession(SteppedSession):
         self._runtime = runtime
         self._config = config
         self._prompt = prompt
-        self._turn: _Turn | None = None
+        self._turns: list[Turn] = []  # the open one; while that ends, maybe the next
+        self._late: StreamUpdate | None = None
 
-    def needs_answer(self) -> bool:
-        """Whether the model must be asked; otherwise the last answer still stands."""
-        return self._turn is not None and not self._turn.is_current
+    def prepare(self) -> bool:
+        """Take the next chunk in hand; return whether the session has something to do.
 
-    def audio(self) -> Utterance:
-        """Return the open utterance's audio.
-
-        Raises:
-            LookupError: `prepare` did not say that there is something to do.
+        With one that ends an utterance comes the first of the next, where there is one already:
+        they do not see each other, so one step hears both.
         """
-        return self._open_turn().audio
+        if self._late is not None:
+            return True
+        if not super().prepare():
+            return False
+        if len(self._turns) == 1 and self._turns[0].closes:
+            chunk = self._intake.take()
+            if chunk is not None and len(chunk.samples):
+                self._turns.append(self._begin(chunk))
+        return True
 
-    def tail(self) -> list[int]:
-        """Return the tokens that follow the audio: the prompt's end and what is confirmed."""
-        return [*self._prompt.tail, *self._open_turn().state.prefix]
+    def unanswered(self) -> list[Turn]:
+        """Return the utterances the model must be asked about before `take_update`."""
+        return [turn for turn in self._turns if turn.needs_answer()] if self._late is None else []
 
-    def closes(self) -> bool:
-        """Whether the answer in hand is the utterance's last."""
-        return self._open_turn().closes
+    def take_update(self) -> StreamUpdate:
+        """Say what the answers to `unanswered` add."""
+        if self._late is not None:
+            update, self._late = self._late, None
+            return update
+        update = self._settle(self._turns[0])
+        if self._turns and self._turns[0].answer is not None and not self._turns[0].closes:
+            # The beginning of the next utterance: as a rule nothing of it is confirmed yet.
+            begun = self._settle(self._turns[0])
+            self._late = begun if begun.delta or begun.closes else None
+        return update
 
-    def take_answer(self, decoded: Decoded) -> StreamUpdate:
+    def _settle(self, turn: Turn) -> StreamUpdate:
         """Take the model's continuation of the confirmed tokens."""
-        turn = self._open_turn()
+        decoded, turn.answer = turn.answer, None
+        if decoded is None:
+            return self._close(turn)
         turn.hypothesis = [*turn.state.prefix, *decoded.tokens]
         if turn.closes or self._is_loop(turn.hypothesis):
-            return self.close(warnings=() if decoded.has_ended else (TOKEN_LIMIT,))
+            return self._close(turn, warnings=() if decoded.has_ended else (TOKEN_LIMIT,))
         self._is_due = False
         if not decoded.has_ended:
             return StreamUpdate(delta="")  # it ran away: more audio may bring it back
         turn.is_current = True
         return StreamUpdate(delta=self._append(turn.reader, turn.state.update(turn.hypothesis)))
 
-    def close(self, *, warnings: tuple[str, ...] = ()) -> StreamUpdate:
+    def _close(self, turn: Turn, *, warnings: tuple[str, ...] = ()) -> StreamUpdate:
         """End the open utterance with its last hypothesis."""
-        turn = self._open_turn()
         delta = self._append(turn.reader, turn.state.finalize(turn.hypothesis))
-        self._turn, self._is_due = None, False
+        self._turns.pop(0)
+        self._is_due = bool(self._turns)
         segment = None
         if turn.reader.sent:
             segment = Segment(
@@ -106,17 +131,13 @@ class StreamSession(SteppedSession):
         return StreamUpdate(delta=delta, closes=True, segment=segment, warnings=warnings)
 
     def _accept(self, chunk: Chunk) -> None:
-        if self._turn is None:
-            if not len(chunk.samples):
-                return
-            self._turn = self._begin(chunk.start_sample)
-        if len(chunk.samples):
-            self._turn.audio.append(chunk.samples)
-            self._turn.is_current = False
-        self._turn.closes = chunk.closes
-        self._is_due = True
+        if self._turns:
+            self._hear(self._turns[0], chunk)
+        elif len(chunk.samples):
+            self._turns.append(self._begin(chunk))
+        self._is_due = bool(self._turns)
 
-    def _begin(self, start_sample: int) -> _Turn:
+    def _begin(self, chunk: Chunk) -> Turn:
         """Return a new utterance, which sees nothing of the ones before."""
         reader = AnswerStream(self._runtime.control_tokens)
         state = StreamingASRState[int](
@@ -126,14 +147,18 @@ class StreamSession(SteppedSession):
             mel=self._runtime.mel,
             geometry=self._runtime.encoder.geometry,
             prompt=self._prompt,
-            start_sample=start_sample,
+            start_sample=chunk.start_sample,
         )
-        return _Turn(audio, state, reader)
+        turn = Turn(audio, state, reader)
+        self._hear(turn, chunk)
+        return turn
 
-    def _open_turn(self) -> _Turn:
-        if self._turn is None:
-            raise LookupError("no utterance is open")
-        return self._turn
+    @staticmethod
+    def _hear(turn: Turn, chunk: Chunk) -> None:
+        if len(chunk.samples):
+            turn.audio.append(chunk.samples)
+            turn.is_current = False
+        turn.closes = chunk.closes
 
     def _raw(self, tokens: Sequence[int]) -> str:
         return self._runtime.decode_text(tokens)

@@ -59,7 +59,7 @@ class Spy:
         self._reference = Reference(self._runtime)
         original = engine._answer_batch
 
-        def answer_batch(sessions):
+        def answer_batch(turns):
             logits = []
             read = self._runtime.decoder.read
 
@@ -70,15 +70,16 @@ class Spy:
 
             with monkeypatch.context() as patch:
                 patch.setattr(self._runtime.decoder, "read", spying)
-                answers = original(sessions)
-            for session, got, answer in zip(sessions, logits, answers, strict=True):
-                audio = session.audio()
+                answers = original(turns)
+            for turn, got, answer in zip(turns, logits, answers, strict=True):
+                audio = turn.audio
                 start = audio.start_sample
-                samples = heard[id(session)][start : start + audio.num_samples]
+                (samples,) = (own for session, own in heard if turn in session._turns)
+                samples = samples[start : start + audio.num_samples]
                 config = engine._config
-                cap = config.max_final_tokens if session.closes() else config.max_step_tokens
+                cap = config.max_final_tokens if turn.closes else config.max_step_tokens
                 before = self._counters()
-                want, tokens = self._reference.answer(samples, session.tail(), cap)
+                want, tokens = self._reference.answer(samples, turn.tail(), cap)
                 self._restore(before)
                 self.worst = max(self.worst, float((got - want).abs().max()))
                 self.num_flips += tokens != answer.tokens
@@ -114,8 +115,8 @@ def start(adapter, monkeypatch, streams, config=None):
     engine = start_streaming(adapter)
     engine._config = config or engine._config
     sessions = [engine.open() for _ in streams]
-    heard = {id(s): samples for s, samples in zip(sessions, streams, strict=True)}
-    return engine, sessions, Spy(engine, monkeypatch, heard)
+    heard = zip(sessions, streams, strict=True)
+    return engine, sessions, Spy(engine, monkeypatch, list(heard))
 
 
 @pytest.mark.parametrize("model", ["asr", "random_asr"])
@@ -168,6 +169,23 @@ def test_many_sessions_of_different_length_share_a_step_and_nothing_else(
         other._config = ENDLESS
         alone.append(play(other, [other.open()], [samples])[0])
     assert together == alone
+
+
+def test_the_end_of_an_utterance_and_the_next_beginning_share_a_batch(asr, clips, monkeypatch):
+    gap = np.zeros(16_000, np.float32)
+    samples = np.concatenate([clips["03"].samples, gap, clips["05"].samples])
+    engine, sessions, spy = start(asr, monkeypatch, [samples])
+    sizes, read = [], asr.runtime.decoder.read
+    monkeypatch.setattr(
+        asr.runtime.decoder, "read", lambda rows: sizes.append(len(rows)) or read(rows)
+    )
+    sessions[0].push(samples)
+    while any(engine.step(sessions)):
+        pass
+    assert 2 in sizes
+    assert spy.worst < TOLERANCE
+    assert spy.num_flips == 0
+    assert sessions[0].text.startswith(clips["03"].text)
 
 
 def test_128_seconds_cost_at_most_60_000_encoder_frames(random_asr, make_speech):
