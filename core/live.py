@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import Any, Self
 from uuid import UUID
 
-RATES_HZ = (16_000, 24_000, 48_000)
 TICKS_HZ = 48_000
 """Positions in a session's audio are counted in ticks: every rate divides them evenly."""
 
@@ -92,6 +91,26 @@ class Told(StrEnum):
     ENDED = "ended"
 
 
+class Encoding(StrEnum):
+    """How a sample is written: PCM16 is little-endian, G.711's laws have a byte a sample."""
+
+    PCM16 = "pcm16"
+    ULAW = "g711_ulaw"
+    ALAW = "g711_alaw"
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample."""
+        return 2 if self is Encoding.PCM16 else 1
+
+
+class NoiseReduction(StrEnum):
+    """What the microphone is: one at the mouth, or one of a room or a laptop."""
+
+    NEAR_FIELD = "near_field"
+    FAR_FIELD = "far_field"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRules:
     """When a speaker's turn begins and ends; OpenAI's defaults for `server_vad`.
@@ -100,11 +119,13 @@ class TurnRules:
         threshold: Probability from which a moment counts as speech.
         prefix_padding_ms: Audio before the speech that belongs to the turn.
         silence_ms: Silence that ends it.
+        eagerness: The word that the client chose `silence_ms` by, if it was one.
     """
 
     threshold: float = 0.5
     prefix_padding_ms: int = 300
     silence_ms: int = 500
+    eagerness: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,16 +133,25 @@ class LiveConfig:
     """How a session's audio is to be read.
 
     Attributes:
-        rate_hz: Of the PCM16 that the client sends.
+        encoding: Of what the client sends, at `rate_hz`.
         language: Code to force, or None to detect it.
         turns: None if the client commits its turns itself.
+        noise_reduction: What filters the audio before turns are sought in it; None for nothing.
+        logprobs: Whether the log probabilities of the text's tokens are told with it.
     """
 
     model: str
     rate_hz: int = 24_000
+    encoding: Encoding = Encoding.PCM16
     language: str | None = None
     prompt: str | None = None
     turns: TurnRules | None = field(default_factory=TurnRules)
+    noise_reduction: NoiseReduction | None = None
+    logprobs: bool = False
+
+    def count_ticks(self, num_bytes: int) -> int:
+        """Return how many ticks of audio are in so many bytes."""
+        return num_bytes // self.encoding.sample_bytes * (TICKS_HZ // self.rate_hz)
 
     def to_json(self) -> str:
         """Return the data of a `Sent.CONFIG` entry."""
@@ -131,8 +161,12 @@ class LiveConfig:
     def from_json(cls, data: str | bytes) -> Self:
         """Read what `to_json` wrote."""
         fields = json.loads(data)
-        turns = fields.pop("turns")
-        return cls(**fields, turns=None if turns is None else TurnRules(**turns))
+        turns, reduction = fields.pop("turns"), fields.pop("noise_reduction")
+        return cls(
+            **fields | {"encoding": Encoding(fields["encoding"])},
+            turns=None if turns is None else TurnRules(**turns),
+            noise_reduction=None if reduction is None else NoiseReduction(reduction),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +174,7 @@ class Entry:
     """An entry of the audio stream.
 
     Attributes:
-        data: JSON of the config, or PCM16 at the config's rate.
+        data: JSON of the config, or audio as the config says.
         event_id: The client's name for the event that this came from.
     """
 
@@ -162,11 +196,6 @@ class Entry:
             data=fields[b"data"],
             event_id=None if event_id is None else event_id.decode(),
         )
-
-
-def pcm_ticks(num_bytes: int, rate_hz: int) -> int:
-    """Return how many ticks of audio are in so many bytes of PCM16."""
-    return num_bytes // 2 * (TICKS_HZ // rate_hz)
 
 
 def dump_message(kind: Told, seq: int | None, fields: dict[str, Any]) -> str:

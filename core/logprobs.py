@@ -41,6 +41,21 @@ def trim_logprobs(tokens: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
     return tuple(trimmed)
 
 
+def fit_logprobs(text: str, tokens: Sequence[TokenLogprob]) -> tuple[TokenLogprob, ...]:
+    """Return the tokens that `text` was written with, with as much white space before as it has.
+
+    Tokens that begin later in the text, as another piece has the one before, keep theirs.
+    """
+    trimmed = trim_logprobs(tokens)
+    if not trimmed:
+        return ()
+    first, written = bytes(trimmed[0].utf8), text.lstrip().encode()
+    if written[: len(first)] != first[: len(written)]:
+        return tuple(tokens)
+    space = text[: len(text) - len(text.lstrip())].encode()
+    return (replace(trimmed[0], utf8=tuple(space + first)), *trimmed[1:])
+
+
 def split_logprobs(
     tokens: Sequence[TokenLogprob], texts: Sequence[str]
 ) -> list[tuple[TokenLogprob, ...]]:

@@ -136,7 +136,12 @@ class _Preparer:
             if not known and not self._preparation.is_claimable:
                 self._find_voters(path, limits)
             with open_media(path, limits=limits, channels=options.channels) as stream:
-                windows = iter_windows(stream, window_ms=self._spec.window_ms, vad=options.vad)
+                windows = iter_windows(
+                    stream,
+                    window_ms=self._spec.window_ms,
+                    vad=options.vad,
+                    on_block=self._claim.check,
+                )
                 shards = ShardWriter(
                     storage=context.storage,
                     preparation=self._preparation,

@@ -2,9 +2,12 @@
 
 import unicodedata
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from adapters.streaming.state import split_words
 from core.transcript import Word
+
+W = TypeVar("W", bound=Word)
 
 _VAGUE_MS = 1500
 """How far a word's times may differ from one step to the next."""
@@ -12,7 +15,7 @@ _MS_A_WORD = 2000.0
 """A difference of time that weighs as much as a word that differs."""
 
 
-class LocalAgreement:
+class LocalAgreement(Generic[W]):
     """Confirms what two hypotheses in a row agree on.
 
     The audio grows, and each step transcribes it again (the caller may drop audio before
@@ -29,10 +32,10 @@ class LocalAgreement:
 
     def __init__(self) -> None:
         self.confirmed_until_ms = 0
-        self._confirmed: list[Word] = []
-        self._open: list[Word] = []
+        self._confirmed: list[W] = []
+        self._open: list[W] = []
 
-    def update(self, words: Sequence[Word], *, from_ms: int = 0) -> list[Word]:
+    def update(self, words: Sequence[W], *, from_ms: int = 0) -> list[W]:
         """Take the words of a step; return the newly confirmed ones.
 
         Args:
@@ -49,18 +52,18 @@ class LocalAgreement:
         self._open = fresh[agreed:]
         return self._confirm(fresh[:agreed])
 
-    def finish(self) -> list[Word]:
+    def finish(self) -> list[W]:
         """Return what is still open: no more audio comes."""
         words, self._open = self._open, []
         return self._confirm(words)
 
-    def _confirm(self, words: list[Word]) -> list[Word]:
+    def _confirm(self, words: list[W]) -> list[W]:
         if words:
             self.confirmed_until_ms = max(self.confirmed_until_ms, words[-1].end_ms)
             self._confirmed += words
         return words
 
-    def _find_end(self, words: Sequence[Word]) -> int:
+    def _find_end(self, words: Sequence[W]) -> int:
         """Return how many of `words` say what is confirmed already."""
         if not self._confirmed:
             return 0

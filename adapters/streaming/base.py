@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from adapters.base import Samples, Window
-from core.transcript import Hypothesis, Segment
+from core.transcript import Hypothesis, Segment, TokenLogprob
 
 
 class DeltaSink(Protocol):
@@ -46,12 +46,14 @@ class StreamUpdate:
         closes: Whether an utterance ended.
         segment: That utterance with its times in the stream, if anything was said in it.
         warnings: Codes, see `core.transcript.Hypothesis`.
+        logprobs: The tokens that `delta` was written with, if the session was opened for them.
     """
 
     delta: str
     closes: bool = False
     segment: Segment | None = None
     warnings: tuple[str, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,19 @@ class StreamingEngine(Protocol[Session]):
         """Work done so far."""
         ...
 
-    def open(self, *, language: str | None = None, prompt: str | None = None) -> Session:
+    def open(
+        self,
+        *,
+        language: str | None = None,
+        prompt: str | None = None,
+        with_logprobs: bool = False,
+    ) -> Session:
         """Return a new session.
 
         Args:
             language: Code to force, or None to detect it in every utterance.
             prompt: Context for every utterance; it cannot inject control tokens.
+            with_logprobs: Whether updates are to have `logprobs`.
 
         Raises:
             UnknownLanguage: The checkpoint does not know the language.

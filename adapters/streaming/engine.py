@@ -43,12 +43,19 @@ class StreamEngine:
             self._reencoded,
         )
 
-    def open(self, *, language: str | None = None, prompt: str | None = None) -> StreamSession:
+    def open(
+        self,
+        *,
+        language: str | None = None,
+        prompt: str | None = None,
+        with_logprobs: bool = False,
+    ) -> StreamSession:
         """Return a new session.
 
         Args:
             language: Code to force, or None to detect it in every utterance.
             prompt: Context for every utterance; it cannot inject control tokens.
+            with_logprobs: Whether updates are to have `logprobs`.
 
         Raises:
             UnknownLanguage: The family does not know the language.
@@ -59,7 +66,9 @@ class StreamEngine:
                 f"{language!r} is not among this model's languages", param="language"
             )
         layout = self._runtime.lay_out(context=prompt, language_name=name)
-        return StreamSession(self._runtime, self._config, layout, language)
+        return StreamSession(
+            self._runtime, self._config, layout, language, with_logprobs=with_logprobs
+        )
 
     @torch.inference_mode()
     def step(self, sessions: Sequence[StreamSession]) -> list[StreamUpdate | None]:

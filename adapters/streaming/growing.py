@@ -17,10 +17,19 @@ from adapters.streaming.base import StreamCounters, StreamUpdate
 from adapters.streaming.config import ChunkedStreamingConfig
 from adapters.streaming.intake import Chunk
 from adapters.streaming.stepped import SteppedSession
+from adapters.streaming.words import HeardWord, spaced_words
 from core import errors
 from core.audio.speech import SpeechDetector
+from core.logprobs import fit_logprobs
 from core.options import Timestamps
-from core.transcript import SAMPLE_RATE_HZ, Hypothesis, Segment, Word, joint, samples_to_ms
+from core.transcript import (
+    SAMPLE_RATE_HZ,
+    Hypothesis,
+    Segment,
+    TokenLogprob,
+    joint,
+    samples_to_ms,
+)
 
 TRIM_ABOVE_MS = 15_000
 """Open audio beyond this is cut after a settled sentence, beyond `_TRIM_ANYWHERE_MS` after any
@@ -51,8 +60,8 @@ class _Turn:
 
     start_sample: int
     samples: Samples
-    agreement: LocalAgreement = field(default_factory=LocalAgreement)
-    words: list[Word] = field(default_factory=list)
+    agreement: LocalAgreement[HeardWord] = field(default_factory=LocalAgreement)
+    words: list[HeardWord] = field(default_factory=list)
     language: str | None = None
     has_speech: bool = False
     is_current: bool = False
@@ -68,10 +77,16 @@ class GrowingSession(SteppedSession):
     """See `adapters.streaming.base.StreamingSession`. Made by `GrowingEngine.open`."""
 
     def __init__(
-        self, config: ChunkedStreamingConfig, *, language: str | None, prompt: str | None
+        self,
+        config: ChunkedStreamingConfig,
+        *,
+        language: str | None,
+        prompt: str | None,
+        with_logprobs: bool,
     ) -> None:
         super().__init__(config, language)
         self._prompt = prompt
+        self._with_logprobs = with_logprobs
         self._detector = SpeechDetector(batch_frames=_DETECTOR_FRAMES)
         self._turn: _Turn | None = None
 
@@ -93,6 +108,7 @@ class GrowingSession(SteppedSession):
             language=self.language or turn.language,
             prompt=" ".join(part for part in context if part) or None,
             timestamps=Timestamps.WORD,
+            with_logprobs=self._with_logprobs,
         )
 
     def take_answer(self, hypothesis: Hypothesis) -> StreamUpdate:
@@ -107,12 +123,13 @@ class GrowingSession(SteppedSession):
         if settled and turn.language is None:
             turn.language = hypothesis.language
         turn.is_current, self._is_due = True, False
-        delta = self._append(turn, settled)
+        told = self._append(turn, settled)
         if turn.closes:
             update = self.take_nothing()
-            return replace(update, delta=delta + update.delta)
+            delta, logprobs = told.delta + update.delta, told.logprobs + update.logprobs
+            return replace(update, delta=delta, logprobs=logprobs)
         self._trim(turn)
-        return StreamUpdate(delta=delta)
+        return told
 
     def take_nothing(self) -> StreamUpdate:
         """Go on without an answer: nothing was said, or the last one still stands."""
@@ -120,7 +137,7 @@ class GrowingSession(SteppedSession):
         self._is_due = False
         if not turn.closes:
             return StreamUpdate(delta="")
-        delta = self._append(turn, turn.agreement.finish())
+        told = self._append(turn, turn.agreement.finish())
         self._turn = None
         segment = None
         if turn.words:
@@ -128,10 +145,10 @@ class GrowingSession(SteppedSession):
                 text=turn.text,
                 start_ms=turn.words[0].start_ms,
                 end_ms=max(word.end_ms for word in turn.words),
-                words=tuple(replace(word, text=word.text.strip()) for word in turn.words),
+                words=tuple(word.plain() for word in turn.words),
                 language=self.language or turn.language,
             )
-        return StreamUpdate(delta=delta, closes=True, segment=segment)
+        return replace(told, closes=True, segment=segment)
 
     def _accept(self, chunk: Chunk) -> None:
         if self._turn is None:
@@ -151,9 +168,10 @@ class GrowingSession(SteppedSession):
         likely = self._detector.feed(samples).probabilities >= _MIN_SPEECH
         return int(likely.sum()) >= _MIN_SPEECH_FRAMES
 
-    def _append(self, turn: _Turn, words: Sequence[Word]) -> str:
+    def _append(self, turn: _Turn, words: Sequence[HeardWord]) -> StreamUpdate:
         """Add settled words to the text; return it with what belongs before it."""
         delta = ""
+        logprobs: list[TokenLogprob] = []
         for word in words:
             text = word.text
             if not turn.words:
@@ -162,7 +180,8 @@ class GrowingSession(SteppedSession):
             turn.words.append(replace(word, text=text))
             self.text += text
             delta += text
-        return delta
+            logprobs += fit_logprobs(text, word.logprobs)
+        return StreamUpdate(delta=delta, logprobs=tuple(logprobs))
 
     def _trim(self, turn: _Turn) -> None:
         """Drop audio whose words are settled once there is much of it."""
@@ -199,13 +218,21 @@ class GrowingEngine:
         """Work done so far."""
         return StreamCounters(self._num_steps, self._frames, self._tokens)
 
-    def open(self, *, language: str | None = None, prompt: str | None = None) -> GrowingSession:
+    def open(
+        self,
+        *,
+        language: str | None = None,
+        prompt: str | None = None,
+        with_logprobs: bool = False,
+    ) -> GrowingSession:
         """See `StreamingEngine`."""
         if language is not None and language not in self._adapter.languages:
             raise errors.UnknownLanguage(
                 f"{language!r} is not among this model's languages", param="language"
             )
-        return GrowingSession(self._config, language=language, prompt=prompt)
+        return GrowingSession(
+            self._config, language=language, prompt=prompt, with_logprobs=with_logprobs
+        )
 
     def step(self, sessions: Sequence[GrowingSession]) -> list[StreamUpdate | None]:
         """See `StreamingEngine`."""
@@ -234,28 +261,3 @@ class GrowingEngine:
         self._frames += sum(max(padded_ms, w.duration_ms) // _MEL_FRAME_MS for w in windows)
         self._tokens += sum(len(s.tokens) for h in hypotheses for s in h.segments)
         return hypotheses
-
-
-def spaced_words(hypothesis: Hypothesis, *, offset_ms: int) -> list[Word]:
-    """Return the words of an answer, each with the white space before it; joined they are the text.
-
-    A segment without words is one.
-    """
-    words: list[Word] = []
-    before = ""
-    for segment in hypothesis.segments:
-        whole = Word(text=segment.text, start_ms=segment.start_ms, end_ms=segment.end_ms)
-        at = 0
-        for number, word in enumerate(segment.words or (whole,)):
-            found = segment.text.find(word.text.strip(), at)
-            end = found + len(word.text.strip()) if found >= 0 else at
-            text = segment.text[at:end]
-            if number == 0:
-                text = f"{joint(before, text)}{text}"
-            at = end
-            if text:
-                words.append(replace(word.shift(offset_ms), text=text))
-        if at < len(segment.text) and words:
-            words[-1] = replace(words[-1], text=words[-1].text + segment.text[at:])
-        before = segment.text
-    return words

@@ -1,7 +1,7 @@
 """One stream: audio in, confirmed text out. Imports torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from adapters.qwen3_asr.answers import TEXT_TAG, AnswerStream, parse_answer, split_answer
 from adapters.qwen3_asr.decoding import Decoded
@@ -13,7 +13,8 @@ from adapters.streaming.intake import Chunk
 from adapters.streaming.state import StreamingASRState
 from adapters.streaming.stepped import SteppedSession
 from adapters.streaming.utterance import Utterance
-from core.transcript import Segment, joint, samples_to_ms
+from core.logprobs import fit_logprobs, split_logprobs
+from core.transcript import Segment, TokenLogprob, joint, samples_to_ms
 
 TOKEN_LIMIT = "token_limit_reached"  # noqa: S105 - the code of a warning
 
@@ -24,6 +25,7 @@ class Turn:
 
     Attributes:
         hypothesis: The last answer's tokens, forced prefix included.
+        logprobs: Of each of them, as it was when it was first written.
         is_current: Whether that answer heard all the utterance's audio and ended by itself.
         closes: Whether the utterance ends with the audio it has.
         answer: What the model says of the audio in hand, once it was asked.
@@ -33,6 +35,7 @@ class Turn:
     state: StreamingASRState[int]
     reader: AnswerStream
     hypothesis: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
     is_current: bool = False
     closes: bool = False
     answer: Decoded | None = None
@@ -60,9 +63,12 @@ class StreamSession(SteppedSession):
         config: ChunkedStreamingConfig,
         prompt: PromptLayout,
         language: str | None,
+        *,
+        with_logprobs: bool = False,
     ) -> None:
         super().__init__(config, language)
         self._runtime = runtime
+        self._with_logprobs = with_logprobs
         self._config = config
         self._prompt = prompt
         self._turns: list[Turn] = []  # the open one; while that ends, maybe the next
@@ -105,18 +111,20 @@ class StreamSession(SteppedSession):
         decoded, turn.answer = turn.answer, None
         if decoded is None:
             return self._close(turn)
-        turn.hypothesis = [*turn.state.prefix, *decoded.tokens]
+        prefix = turn.state.prefix
+        turn.hypothesis = [*prefix, *decoded.tokens]
+        turn.logprobs = [*turn.logprobs[: len(prefix)], *decoded.logprobs]
         if turn.closes or self._is_loop(turn.hypothesis):
             return self._close(turn, warnings=() if decoded.has_ended else (TOKEN_LIMIT,))
         self._is_due = False
         if not decoded.has_ended:
             return StreamUpdate(delta="")  # it ran away: more audio may bring it back
         turn.is_current = True
-        return StreamUpdate(delta=self._append(turn.reader, turn.state.update(turn.hypothesis)))
+        return self._append(turn, turn.state.update(turn.hypothesis))
 
     def _close(self, turn: Turn, *, warnings: tuple[str, ...] = ()) -> StreamUpdate:
         """End the open utterance with its last hypothesis."""
-        delta = self._append(turn.reader, turn.state.finalize(turn.hypothesis))
+        told = self._append(turn, turn.state.finalize(turn.hypothesis))
         self._turns.pop(0)
         self._is_due = bool(self._turns)
         segment = None
@@ -128,7 +136,7 @@ class StreamSession(SteppedSession):
                 tokens=tuple(self._runtime.encode_text(turn.reader.sent)),
                 language=self.language or split_answer(self._raw(turn.hypothesis))[0],
             )
-        return StreamUpdate(delta=delta, closes=True, segment=segment, warnings=warnings)
+        return replace(told, closes=True, segment=segment, warnings=warnings)
 
     def _accept(self, chunk: Chunk) -> None:
         if self._turns:
@@ -172,9 +180,22 @@ class StreamSession(SteppedSession):
     def _is_loop(self, hypothesis: Sequence[int]) -> bool:
         return parse_answer(self._raw(hypothesis)).has_loop
 
-    def _append(self, reader: AnswerStream, delta: str) -> str:
-        """Return `delta` with what belongs between it and the text of the utterance before."""
-        if delta and reader.sent == delta:
-            delta = f"{joint(self.text, delta)}{delta}"
+    def _append(self, turn: Turn, piece: str) -> StreamUpdate:
+        """Add the next piece of an utterance to the text; return what that adds to the stream.
+
+        Between the piece and the text of the utterance before there is what belongs there.
+        """
+        delta = piece
+        if piece and turn.reader.sent == piece:
+            delta = f"{joint(self.text, piece)}{piece}"
         self.text += delta
-        return delta
+        return StreamUpdate(delta=delta, logprobs=fit_logprobs(delta, self._spell(turn, piece)))
+
+    def _spell(self, turn: Turn, piece: str) -> tuple[TokenLogprob, ...]:
+        """Return the tokens of the last piece, if they are wanted."""
+        if not self._with_logprobs or not piece:
+            return ()
+        before = turn.reader.sent.removesuffix(piece)
+        answer = Decoded(tokens=turn.hypothesis, logprobs=turn.logprobs)
+        spelt = self._runtime.spell_answer(answer)
+        return split_logprobs(spelt, (before, piece, ""))[1]

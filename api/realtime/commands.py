@@ -119,8 +119,4 @@ def _decode(audio: object, event_id: str | None) -> bytes:
         data = base64.b64decode(audio, validate=True)
     except (TypeError, ValueError, binascii.Error) as exc:
         raise InvalidEvent("audio: is not base64", event_id=event_id, param="audio") from exc
-    if len(data) % 2:
-        raise InvalidEvent(
-            f"audio: {len(data)} bytes; PCM16 has two a sample", event_id=event_id, param="audio"
-        )
     return data

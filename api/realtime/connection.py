@@ -21,7 +21,7 @@ from api.realtime.store import LiveStore
 from api.sse import SEND_TIMEOUT_S
 from core.errors import InvalidOption, ScriptoriumError
 from core.ids import new_id
-from core.live import TICKS_HZ, Entry, Sent, Told, pcm_ticks
+from core.live import TICKS_HZ, Entry, Sent, Told
 
 log = structlog.get_logger(__name__)
 
@@ -298,15 +298,22 @@ class Connection:
 
     async def _append(self, command: Command) -> None:
         data: bytes = command.value
-        rate_hz = self._options.config.rate_hz
-        size = 2 * rate_hz * ENTRY_S
+        config = self._options.config
+        sample_bytes = config.encoding.sample_bytes
+        if len(data) % sample_bytes:
+            raise InvalidEvent(
+                f"audio: {len(data)} bytes; {config.encoding} has {sample_bytes} a sample",
+                event_id=command.event_id,
+                param="audio",
+            )
+        size = sample_bytes * config.rate_hz * ENTRY_S
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
         if pieces:
-            num_ticks = pcm_ticks(len(data), rate_hz)
+            num_ticks = config.count_ticks(len(data))
             entries = [Entry(kind=Sent.AUDIO, data=piece) for piece in pieces]
             await self._send(*entries, num_ticks=num_ticks, event_id=command.event_id)
             self._sent_ticks += num_ticks
-            self._metrics.live_audio_s.inc(len(data) / 2 / rate_hz)
+            self._metrics.live_audio_s.inc(num_ticks / TICKS_HZ)
 
     async def _send(self, *entries: Entry, num_ticks: int = 0, event_id: str | None) -> None:
         """Hand entries with so much audio to the worker, which is asked for with the first."""

@@ -106,4 +106,6 @@ class Renderer:
                     "message": message["message"],
                     "param": None,
                 }
+        if "logprobs" in message:
+            fields["logprobs"] = message["logprobs"]
         return dump_event(f"conversation.item.input_audio_transcription.{kind}", **fields)

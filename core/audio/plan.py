@@ -1,6 +1,6 @@
 """From a decoding media to its windows with their samples, in bounded memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,8 +54,14 @@ class WindowIterator:
     seconds of samples a channel in memory.
     """
 
-    def __init__(self, stream: MediaStream, rules: WindowRules) -> None:
+    def __init__(
+        self,
+        stream: MediaStream,
+        rules: WindowRules,
+        on_block: Callable[[], None] = lambda: None,
+    ) -> None:
         self._stream = stream
+        self._on_block = on_block
         # Before a late track lies silence that nobody recorded. What is said would seem to begin
         # in it if a window's margin reached there.
         late_ms = 0 if rules.is_everything else stream.info.start_ms
@@ -74,6 +80,7 @@ class WindowIterator:
         """
         pending = np.empty((len(self._channels), 0), np.float32)
         for block in self._stream:
+            self._on_block()
             pending = np.concatenate((pending, block), axis=1)
             # Fixed batches for all channels in turn: the order must not depend on the blocks.
             whole = pending.shape[1] - pending.shape[1] % _BATCH_SAMPLES
@@ -115,15 +122,24 @@ class WindowIterator:
             yield window, samples
 
 
-def iter_windows(stream: MediaStream, *, window_ms: int, vad: bool) -> WindowIterator:
+def iter_windows(
+    stream: MediaStream,
+    *,
+    window_ms: int,
+    vad: bool,
+    on_block: Callable[[], None] = lambda: None,
+) -> WindowIterator:
     """Plan the windows of `stream`.
 
     Args:
         window_ms: Longest window the adapter takes.
         vad: Leave out what is not speech; else cover every sample.
+        on_block: Called while the stream is read, also where no windows come for hours; what it
+            raises ends the reading.
     """
     max_samples = window_ms * SAMPLE_RATE_HZ // 1000
-    return WindowIterator(stream, WindowRules(max_samples=max_samples, is_everything=not vad))
+    rules = WindowRules(max_samples=max_samples, is_everything=not vad)
+    return WindowIterator(stream, rules, on_block)
 
 
 class _Channel:

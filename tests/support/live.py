@@ -14,6 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from adapters.base import AdapterSpec
 from core.settings import Settings
+from core.transcript import TokenLogprob
 from tests.support.pipeline import ADAPTER, MODEL, ChecksumAdapter, MemoryCatalog
 from workers.gate import ModelGate
 from workers.live.host import LiveHost
@@ -27,7 +28,13 @@ TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class EarUpdate:
+    """A piece of text, of one token."""
+
     delta: str
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprob, ...]:
+        return (TokenLogprob(utf8=tuple(self.delta.encode()), logprob=-0.5),)
 
 
 @dataclass
@@ -74,7 +81,13 @@ class Ear:
     streams: list[EarStream] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
 
-    def open(self, *, language: str | None = None, prompt: str | None = None) -> EarStream:
+    def open(
+        self,
+        *,
+        language: str | None = None,
+        prompt: str | None = None,
+        with_logprobs: bool = False,
+    ) -> EarStream:
         self.streams.append(EarStream(language, prompt))
         return self.streams[-1]
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from core.formats import get_format
 from core.logprobs import (
     describe_logprobs,
+    fit_logprobs,
     graft_logprobs,
     join_logprobs,
     split_logprobs,
@@ -115,3 +116,11 @@ def test_json_shows_them_where_they_were_asked_for():
         segment("Yes", b" Yes")
     )
     assert "logprobs" not in rendered(segment("Yes"))
+
+
+def test_tokens_fit_the_white_space_of_their_piece():
+    assert joined(fit_logprobs("Hello", tokens(b" ", b"Hel", b"lo", b" "))) == "Hello"
+    assert joined(fit_logprobs("\n Hello", tokens(b"Hel", b"lo"))) == "\n Hello"
+    late = tokens(b" by")  # the letter before came with the token that began it
+    assert fit_logprobs("t by", late) == late
+    assert fit_logprobs(" x", ()) == ()

@@ -4,11 +4,14 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from adapters.base import Samples
 from core.ids import new_id
-from core.live import TICKS_HZ, Entry, LiveConfig, Sent, Told, pcm_ticks
+from core.live import TICKS_HZ, Entry, LiveConfig, Sent, Told
 from core.transcript import SAMPLE_RATE_HZ
-from workers.live.sound import PcmReader
+from workers.live.denoise import NoiseFilter
+from workers.live.sound import SoundReader
 from workers.live.turns import Begun, ClientTurns, DetectedTurns, Ended, TurnEvent, TurnTaker
 from workers.live.voice import Voice
 
@@ -60,7 +63,8 @@ class LiveSession:
         self._items: list[Item] = []  # those the model has not finished
         self._open: Item | None = None
         self._config = LiveConfig(model=model)
-        self._reader = PcmReader(self._config.rate_hz)
+        self._reader = SoundReader(self._config.rate_hz, self._config.encoding)
+        self._filter: NoiseFilter | None = None
         self._turns: TurnTaker = ClientTurns(0)
         self._num_samples = 0
         self._read_ticks = 0
@@ -75,8 +79,8 @@ class LiveSession:
             case Sent.CONFIG:
                 self._configure(LiveConfig.from_json(entry.data))
             case Sent.AUDIO:
-                self._read_ticks += pcm_ticks(len(entry.data), self._config.rate_hz)
-                self._hear(self._reader.read(entry.data))
+                self._read_ticks += self._config.count_ticks(len(entry.data))
+                self._hear(self._clean(self._reader.read(entry.data)))
             case Sent.COMMIT:
                 self._commit(entry.event_id)
             case Sent.CLEAR:
@@ -128,10 +132,15 @@ class LiveSession:
 
     def _configure(self, config: LiveConfig) -> None:
         """Go on with other settings; they hold from here on."""
-        if config.rate_hz != self._config.rate_hz:
-            self._hear(self._reader.flush())
-            self._reader = PcmReader(config.rate_hz)
-        if config.turns != self._config.turns or not self._num_samples:
+        old = self._config
+        if (config.rate_hz, config.encoding) != (old.rate_hz, old.encoding):
+            self._hear(self._clean(self._reader.flush()))
+            self._reader = SoundReader(config.rate_hz, config.encoding)
+        if config.noise_reduction != old.noise_reduction:
+            self._hear(self._drain_filter())
+            reduction = config.noise_reduction
+            self._filter = None if reduction is None else NoiseFilter(reduction)
+        if config.turns != old.turns or not self._num_samples:
             self._follow(self._turns.end())
             self._turns = self._new_turns(config)
         self._config = config
@@ -140,8 +149,16 @@ class LiveSession:
         self._num_samples += len(samples)
         self._follow(self._turns.feed(samples))
 
+    def _clean(self, samples: Samples) -> Samples:
+        return samples if self._filter is None else self._filter.read(samples)
+
+    def _drain_filter(self) -> Samples:
+        empty = np.zeros(0, np.float32)
+        return empty if self._filter is None else self._filter.flush()
+
     def _commit(self, event_id: str | None) -> None:
-        self._hear(self._reader.flush())
+        self._hear(self._clean(self._reader.flush()))
+        self._hear(self._drain_filter())
         events = list(self._turns.end())
         if not events:
             self.voice.tell(
@@ -155,6 +172,7 @@ class LiveSession:
     def _clear(self) -> None:
         """Forget the audio that no turn has taken, and the open turn."""
         self._reader.flush()
+        self._drain_filter()
         if self._open is not None:
             self.finish(self._open)
             self._open = None

@@ -1,7 +1,7 @@
 """The thread that lets the model hear live sessions, all of them in one step."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,8 @@ from adapters.streaming import start_streaming
 from adapters.streaming.base import StreamingEngine, StreamingSession, StreamUpdate
 from core.errors import ScriptoriumError
 from core.live import Told
-from core.transcript import samples_to_ms
+from core.logprobs import describe_logprobs
+from core.transcript import TokenLogprob, samples_to_ms
 from workers.gate import ModelGate
 from workers.live.session import Item, LiveSession
 from workers.loaded import LoadedAdapters
@@ -34,6 +35,11 @@ class _Turn:
     stream: StreamingSession
     is_finishing: bool = False
     parts: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    def describe(self, logprobs: Iterable[TokenLogprob]) -> dict[str, Any]:
+        """Return what is told of tokens; nothing where nobody asked."""
+        return {"logprobs": describe_logprobs(logprobs)} if self.item.config.logprobs else {}
 
 
 class Stepper:
@@ -143,7 +149,11 @@ class Stepper:
         if turn is None:
             config = item.config
             try:
-                stream = engine.open(language=config.language, prompt=config.prompt)
+                stream = engine.open(
+                    language=config.language,
+                    prompt=config.prompt,
+                    with_logprobs=config.logprobs,
+                )
             except ScriptoriumError as exc:
                 self._fail(session, item, exc)
                 return None
@@ -174,7 +184,13 @@ class Stepper:
         elif update is not None:
             if update.delta:
                 turn.parts.append(update.delta)
-                turn.session.voice.tell(Told.DELTA, item_id=turn.item.id, delta=update.delta)
+                turn.logprobs += update.logprobs
+                turn.session.voice.tell(
+                    Told.DELTA,
+                    item_id=turn.item.id,
+                    delta=update.delta,
+                    **turn.describe(update.logprobs),
+                )
         elif turn.is_finishing:
             turn.session.finish(turn.item)
             self._turns.pop(turn.item.id)
@@ -183,6 +199,7 @@ class Stepper:
                 item_id=turn.item.id,
                 text="".join(turn.parts),
                 audio_ms=samples_to_ms(turn.item.num_samples),
+                **turn.describe(turn.logprobs),
             )
 
     def _fail(self, session: LiveSession, item: Item, exc: Exception) -> None:

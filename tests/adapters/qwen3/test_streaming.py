@@ -32,8 +32,15 @@ def drain(engine, session):
 
 @pytest.mark.parametrize("name", ["01", "03", "07", "09", "11", "13", "15", "17", "21"])
 def test_the_deltas_are_the_final_text(asr, clips, name):
-    session, updates = listen(asr, clips[name].samples)
+    session, updates = listen(asr, clips[name].samples, with_logprobs=True)
     segments = [update.segment for update in updates if update.segment]
+    told, spelt = b"", b""
+    for update in updates:  # a token comes with the piece that its first letter is in
+        told += update.delta.encode()
+        spelt += b"".join(bytes(token.utf8) for token in update.logprobs)
+        assert spelt.startswith(told)
+        assert all(token.logprob <= 0 for token in update.logprobs)
+    assert spelt == told
     assert "".join(update.delta for update in updates) == session.text
     assert session.text == join_texts(segment.text for segment in segments)
     assert "\N{REPLACEMENT CHARACTER}" not in session.text

@@ -17,17 +17,23 @@ def test_streams_of_several_languages_say_in_one_batch_what_their_windows_say(
     names = ("en", "ja", "sv")
     expected = [h.text for h in whisper.transcribe([window(name) for name in names])]
     engine = start_streaming(whisper)
-    sessions = [engine.open(language=name if name == "ja" else None) for name in names]
+    sessions = [
+        engine.open(language=name if name == "ja" else None, with_logprobs=True) for name in names
+    ]
     deltas: list[list[str]] = [[] for _ in names]
+    spelt: list[bytes] = [b""] * len(names)
     for at in range(0, 14 * 16_000, STEP):
         for session, name in zip(sessions, names, strict=True):
             session.push(speech[name][at : at + STEP])
             if at >= len(speech[name]):
                 session.finish()
         while any(updates := engine.step(sessions)):
-            for own, update in zip(deltas, updates, strict=True):
-                own.append("" if update is None else update.delta)
+            for number, update in enumerate(updates):
+                if update is not None:
+                    deltas[number].append(update.delta)
+                    spelt[number] += b"".join(bytes(token.utf8) for token in update.logprobs)
     assert ["".join(own) for own in deltas] == [session.text for session in sessions]
+    assert [tokens.decode() for tokens in spelt] == [session.text for session in sessions]
     for session, whole in zip(sessions, expected, strict=True):
         # A word is settled before the rest is heard, so that now and then one stays otherwise.
         assert jiwer.cer(letters(whole), letters(session.text)) <= 0.15, session.text

@@ -2,10 +2,12 @@
 
 import asyncio
 import base64
+import io
 import threading
 
 import numpy as np
 import pytest
+import soundfile
 import soxr
 from openai import AsyncOpenAI
 
@@ -60,6 +62,82 @@ def test_the_model_hears_what_was_sent_at_any_rate(live: Live, ear: Ear, rate: i
     assert np.abs(stream.samples[middle] - expected[middle]).max() < 1e-3
 
 
+@pytest.mark.parametrize(("kind", "subtype"), [("audio/pcmu", "ULAW"), ("audio/pcma", "ALAW")])
+def test_telephony_is_heard(live: Live, ear: Ear, kind: str, subtype: str) -> None:
+    tone = 0.3 * np.sin(2 * np.pi * 440 * np.arange(8_000) / 8_000)
+    file = io.BytesIO()
+    soundfile.write(file, tone, 8_000, format="RAW", subtype=subtype)
+    data = file.getvalue()
+    client = live.connect()
+    client.update(format={"type": kind}, turn_detection=None)
+    for at in range(0, len(data), 777):  # an odd number of bytes is a whole number of samples
+        client.append_bytes(data[at : at + 777])
+    client.send("input_audio_buffer.commit")
+    done = client.wait_for("conversation.item.input_audio_transcription.completed")
+
+    assert done["usage"]["seconds"] == pytest.approx(1.0, abs=0.001)
+    [stream] = ear.streams
+    expected = 0.3 * np.sin(2 * np.pi * 440 * np.arange(16_000) / 16_000)
+    middle = slice(500, 15_500)
+    assert np.abs(stream.samples[middle] - expected[middle]).max() < 0.02  # what the law costs
+
+
+def test_eagerness_is_how_much_silence_ends_a_turn(live: Live, speech: np.ndarray) -> None:
+    said = np.concatenate((speech, np.zeros(16_000, np.float32)))  # two seconds of silence
+    ends = {}
+    for eagerness in ("high", "auto"):
+        client = live.connect()
+        turns = {"type": "semantic_vad", "eagerness": eagerness, "create_response": False}
+        client.update(format={"type": "audio/pcm", "rate": 16_000}, turn_detection=turns)
+        client.append(said)
+        stopped = client.wait_for("input_audio_buffer.speech_stopped")
+        ends[eagerness] = stopped["audio_end_ms"]
+        shown = client.events[1]["session"]["audio"]["input"]["turn_detection"]
+        assert shown == {"type": "semantic_vad", "eagerness": eagerness}
+    assert ends["auto"] - ends["high"] == pytest.approx(500, abs=33)  # a frame
+
+
+def test_log_probabilities_come_with_the_text_that_they_spell(live: Live) -> None:
+    client = live.connect()
+    include = ["item.input_audio_transcription.logprobs"]
+    session = {"type": "transcription", "audio": {"input": MANUAL}, "include": include}
+    client.send("session.update", session=session)
+    client.append(noise(1.25))
+    client.send("input_audio_buffer.commit")
+    done = client.wait_for("conversation.item.input_audio_transcription.completed")
+
+    deltas = [e for e in client.events if e["type"].endswith(".delta")]
+    assert client.events[1]["session"]["include"] == include
+    assert [d["logprobs"] for d in deltas] == [
+        [{"token": d["delta"], "bytes": list(d["delta"].encode()), "logprob": -0.5}] for d in deltas
+    ]
+    assert "".join(each["token"] for each in done["logprobs"]) == done["transcript"] != ""
+    client.send("session.update", session={"include": None})
+    client.append(noise(0.5))
+    client.send("input_audio_buffer.commit")
+    assert "logprobs" not in client.wait_for(
+        "conversation.item.input_audio_transcription.completed"
+    )
+
+
+def test_noise_is_taken_out_before_anybody_listens(live: Live, ear: Ear) -> None:
+    loud = 0.1 * noise(3.0)
+    client = live.connect()
+    client.update(**MANUAL, noise_reduction={"type": "far_field"})
+    client.append(loud)
+    client.send("input_audio_buffer.commit")
+    client.wait_for("conversation.item.input_audio_transcription.completed")
+    client.update(noise_reduction=None)
+    client.append(loud)
+    client.send("input_audio_buffer.commit")
+    client.wait_for("conversation.item.input_audio_transcription.completed")
+
+    filtered, plain = (stream.samples for stream in ear.streams)
+    assert len(filtered) == len(plain) == len(loud)
+    late = slice(2 * 16_000, None)
+    assert np.std(filtered[late]) < 0.5 * np.std(plain[late])
+
+
 def test_without_detection_the_client_ends_turns(live: Live, ear: Ear) -> None:
     transcription = {"language": "German", "prompt": "Names", "keywords": ["Ada", "Bo"]}
     client = live.connect()
@@ -100,7 +178,9 @@ def test_the_older_dialect_is_spoken_to_those_who_speak_it(live: Live) -> None:
         session={
             "input_audio_format": "pcm16",
             "input_audio_transcription": {"model": "gpt-4o-transcribe", "language": "en"},
+            "input_audio_noise_reduction": {"type": "near_field"},
             "turn_detection": None,
+            "include": ["item.input_audio_transcription.logprobs"],
         },
     )
     updated = client.receive()
@@ -113,6 +193,7 @@ def test_the_older_dialect_is_spoken_to_those_who_speak_it(live: Live) -> None:
         "model": MODEL, "language": "en", "prompt": None,
     }  # fmt: skip
     assert updated["session"]["turn_detection"] is None
+    assert updated["session"]["input_audio_noise_reduction"] == {"type": "near_field"}
     assert "conversation.item.created" in client.types()
     assert "conversation.item.added" not in client.types()
 
@@ -132,6 +213,7 @@ def test_openais_client_works_unchanged(live: Live, speech: np.ndarray) -> None:
                     "audio": {
                         "input": {
                             "format": {"type": "audio/pcm", "rate": 24_000},
+                            "noise_reduction": {"type": "near_field"},
                             "transcription": {"model": "whisper-1", "language": "en"},
                             "turn_detection": {
                                 "type": "server_vad",
@@ -141,6 +223,7 @@ def test_openais_client_works_unchanged(live: Live, speech: np.ndarray) -> None:
                             },
                         }
                     },
+                    "include": ["item.input_audio_transcription.logprobs"],
                 }
             )
             for at in range(0, len(pcm), 9_600):
@@ -159,6 +242,8 @@ def test_openais_client_works_unchanged(live: Live, speech: np.ndarray) -> None:
     assert (shown.turn_detection.threshold, shown.transcription.model) == (0.4, MODEL)
     deltas = [e.delta for e in events if e.type.endswith("transcription.delta")]
     assert "".join(deltas) == events[-1].transcript != ""
+    assert shown.noise_reduction.type == "near_field"
+    assert "".join(each.token for each in events[-1].logprobs) == events[-1].transcript
 
 
 def test_steps_of_many_sessions_run_in_one_batch(live: Live, ear: Ear) -> None:

@@ -76,17 +76,25 @@ NONSENSE = [
 BAD_SETTINGS = [
     ({"type": "realtime"}, "session.type"),
     ({"voice": "alloy"}, "session.voice"),
-    ({"include": ["item.input_audio_transcription.logprobs"]}, "session.include"),
+    ({"include": ["item.input_audio_transcription.words"]}, "session.include.0"),
     ({"audio": {"output": {}}}, "session.audio.output"),
-    ({"audio": {"input": {"format": {"type": "audio/pcmu"}}}}, "session.audio.input.format.type"),
+    ({"audio": {"input": {"format": {"type": "audio/opus"}}}}, "session.audio.input.format.type"),
     ({"audio": {"input": {"format": {"rate": 8000}}}}, "session.audio.input.format.rate"),
     (
-        {"audio": {"input": {"noise_reduction": {"type": "near_field"}}}},
-        "session.audio.input.noise_reduction",
+        {"audio": {"input": {"format": {"type": "audio/pcmu", "rate": 16000}}}},
+        "session.audio.input.format.rate",
     ),
     (
-        {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}},
-        "session.audio.input.turn_detection.type",
+        {"audio": {"input": {"noise_reduction": {"type": "loud"}}}},
+        "session.audio.input.noise_reduction.type",
+    ),
+    (
+        {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "threshold": 0.5}}}},
+        "session.audio.input.turn_detection.threshold",
+    ),
+    (
+        {"audio": {"input": {"turn_detection": {"type": "server_vad", "eagerness": "low"}}}},
+        "session.audio.input.turn_detection.eagerness",
     ),
     (
         {"audio": {"input": {"turn_detection": {"type": "server_vad", "threshold": 2}}}},

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from core.audio.plan import iter_windows
 from core.db import read_session
 from core.errors import StorageUnavailable
 from lifecycle.transcripts import load_transcript
@@ -24,6 +25,20 @@ def test_silence_gives_an_empty_transcript(pipeline, submit, job_of, events_of) 
     assert [e.type for e in events_of(job_id)][-2:] == ["transcript.text.done", "job.completed"]
     with read_session(pipeline.context.sessions) as session:
         assert load_transcript(session, job).segments == ()
+
+
+def test_decoding_can_be_stopped_where_nobody_speaks(pipeline, submit, job_of, monkeypatch) -> None:
+    job_id = submit(np.zeros(10 * 48_000, np.float32), vad=True)
+
+    def begin(*args, **kwargs):
+        pipeline.context.stopping.set()  # as the loss of the claim does, after a cancel
+        return iter_windows(*args, **kwargs)
+
+    monkeypatch.setattr("workers.prepare.iter_windows", begin)
+    prepare(pipeline.context, job_id)
+
+    job = job_of(job_id)
+    assert (job.stage, job.duration_ms, job.lease_expires_at) == ("prepare", None, None)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import soundfile
 
 from adapters.base import AdapterSpec
 from adapters.streaming import start_streaming
-from adapters.streaming.growing import GrowingEngine, spaced_words
+from adapters.streaming.growing import GrowingEngine
+from adapters.streaming.words import spaced_words
 from core import errors
-from core.transcript import Hypothesis, Segment, Word
+from core.transcript import Hypothesis, Segment, TokenLogprob, Word
 
 HZ = 16_000
 SPEECH = soundfile.read(Path(__file__).parents[3] / "samples" / "en_kennedy.flac", dtype="float32")[
@@ -145,6 +146,35 @@ def test_the_open_audio_stays_bounded_and_settled_audio_goes():
 def test_a_language_the_checkpoint_lacks_is_refused():
     with pytest.raises(errors.UnknownLanguage):
         start_streaming(Scripted([])).open(language="xx")
+
+
+class Spelling(Scripted):
+    """Writes each word with two tokens, and knows how sure it was of them."""
+
+    def _hear(self, window):
+        hypothesis = super()._hear(window)
+        if not window.with_logprobs or not hypothesis.segments:
+            return hypothesis
+        segment = hypothesis.segments[0]
+        tokens = []
+        for word in segment.words:
+            tokens += [
+                TokenLogprob(utf8=tuple(f" {word.text[0]}".encode()), logprob=-0.25),
+                TokenLogprob(utf8=tuple(word.text[1:].encode()), logprob=-0.5),
+            ]
+        return replace(hypothesis, segments=(replace(segment, token_logprobs=tuple(tokens)),))
+
+
+def test_words_come_with_the_tokens_that_spell_them_once():
+    engine = GrowingEngine(Spelling([f"w{n}" for n in range(20)]))
+    asking, other = engine.open(with_logprobs=True), engine.open()
+    updates, others = play(engine, [asking, other], [SPEECH, SPEECH])
+    assert len([update for update in updates if update.logprobs]) >= 3
+    for update in updates:
+        spelt = b"".join(bytes(token.utf8) for token in update.logprobs).decode()
+        assert spelt == update.delta
+    assert sum(len(update.logprobs) for update in updates) == 2 * len(asking.text.split())
+    assert not any(update.logprobs for update in others)
 
 
 def test_words_keep_the_spaces_of_the_text():
