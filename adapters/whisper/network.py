@@ -37,6 +37,11 @@ class Precision:
     cross: torch.dtype
     int8: bool = False
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether answers have to equal those of `transformers`: nothing is rounded."""
+        return self.compute is torch.float32 and self.cross is torch.float32 and not self.int8
+
 
 class Network:
     """A loaded Whisper."""

@@ -19,7 +19,7 @@ from adapters.whisper.alignment import WordTimer
 from adapters.whisper.decoding import Decoder
 from adapters.whisper.encodings import Encodings
 from adapters.whisper.fallback import MAX_NO_SPEECH_PROB, Verdict, first_trial
-from adapters.whisper.features import FRAME_MS, WINDOW_SAMPLES, LogMel
+from adapters.whisper.features import FRAME_MS, WINDOW_SAMPLES, LogMel, Padding
 from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.network import Network
 from adapters.whisper.precision import choose_precision
@@ -56,7 +56,8 @@ class WhisperRuntime:
         self._vocabulary = vocabulary
         self._ladder = Ladder(Decoder(network, vocabulary), vocabulary)
         self._word_timer = WordTimer(network, vocabulary)
-        self._log_mel = LogMel(network.num_bins, network.device)
+        padding = Padding.SILENCE if network.precision.is_reference else Padding.ZEROS
+        self._log_mel = LogMel(network.num_bins, network.device, padding)
         self._encodings = Encodings(network, self._log_mel)
 
     @classmethod

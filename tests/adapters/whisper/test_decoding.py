@@ -6,14 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from adapters.base import LoadOptions, Window
-from adapters.whisper.features import LogMel
+from adapters.whisper.features import LogMel, Padding
 from adapters.whisper.runtime import WhisperRuntime
 from core.options import TaskKind, Timestamps
 from tests.adapters.whisper.conftest import CLIPS
+
+MEDIA = Path(__file__).parents[2] / "data" / "media"
 
 WindowFactory = Callable[..., Window]
 Tokens = list[tuple[int, ...]]
@@ -80,7 +83,12 @@ def test_features_are_those_of_the_reference(checkpoint: Path, window: WindowFac
 
     expected = extractor(samples, sampling_rate=16_000, return_tensors="pt").input_features[0]
 
-    torch.testing.assert_close(LogMel(80, torch.device("cpu"))(samples), expected)
+    as_reference = LogMel(80, torch.device("cpu"), Padding.SILENCE)(samples)
+    torch.testing.assert_close(as_reference, expected)
+    with_zeros = LogMel(80, torch.device("cpu"), Padding.ZEROS)(samples)
+    num_frames = len(samples) // 160
+    torch.testing.assert_close(with_zeros[:, :num_frames], expected[:, :num_frames])
+    assert not with_zeros[:, num_frames:].any()
 
 
 @pytest.fixture(scope="session")
@@ -227,14 +235,31 @@ def test_a_window_with_more_text_than_fits_is_cut_in_two_and_nothing_is_lost(
     assert times[-1][1] <= 11_000
 
 
-def test_int8_does_not_depend_on_neighbours_either(checkpoint: Path, window: WindowFactory) -> None:
-    whisper = WhisperRuntime.from_options(LoadOptions(folder=checkpoint, dtype="int8"))
+@pytest.fixture(scope="module")
+def small_whisper(checkpoint: Path) -> WhisperRuntime:
+    return WhisperRuntime.from_options(LoadOptions(folder=checkpoint, dtype="int8"))
+
+
+def test_int8_does_not_depend_on_neighbours_either(
+    small_whisper: WhisperRuntime, window: WindowFactory
+) -> None:
     clips = ["en", "sv", "ja"]
 
-    together = tokens(whisper, [window(clip) for clip in clips])
+    together = tokens(small_whisper, [window(clip) for clip in clips])
 
-    assert together == [tokens(whisper, [window(clip)])[0] for clip in clips]
-    assert "ask what you can do for your country" in whisper._vocabulary.decode(together[0])
+    assert together == [tokens(small_whisper, [window(clip)])[0] for clip in clips]
+    assert "ask what you can do for your country" in small_whisper._vocabulary.decode(together[0])
+
+
+def test_three_words_are_understood_in_a_window_that_is_nearly_all_padding(
+    small_whisper: WhisperRuntime,
+) -> None:
+    samples, _ = soundfile.read(MEDIA / "seven_of_clubs.flac", dtype="float32")
+
+    # With the features of silence after them they read "7F clubs".
+    [answer] = small_whisper.transcribe([Window(key="short", samples=samples, language="en")])
+
+    assert answer.text.lower() in {"7 of clubs.", "seven of clubs."}
 
 
 def test_what_an_answer_left_out_at_the_end_is_heard_after_all(
