@@ -26,6 +26,7 @@ class WorkerContext:
 
     Attributes:
         stopping: Set once the process should end; long work looks at it and gives up its claims.
+        long_media: Places for recordings that take long to prepare; see `workers.lanes`.
         give_up: What gives the claim of each piece of work under way back, by any hashable name.
         now: The clock.
     """
@@ -37,6 +38,7 @@ class WorkerContext:
     publisher: Publisher
     catalog: Catalog
     stopping: threading.Event = field(default_factory=threading.Event)
+    long_media: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
     give_up: dict[object, Callable[[], None]] = field(default_factory=dict)
     now: Callable[[], datetime] = utc_now
 
@@ -51,7 +53,9 @@ class WorkerContext:
         return self.settings.lease_s / 3
 
 
-def make_context(settings: Settings, *, stopping: threading.Event) -> WorkerContext:
+def make_context(
+    settings: Settings, *, stopping: threading.Event, num_long_media: int
+) -> WorkerContext:
     """Connect to everything `settings` names; nothing is asked of it yet."""
     queue = CeleryQueue(make_celery(settings.redis))
     return WorkerContext(
@@ -62,4 +66,5 @@ def make_context(settings: Settings, *, stopping: threading.Event) -> WorkerCont
         publisher=RedisPublisher(connect_redis(settings.redis), queue),
         catalog=FolderCatalog(settings),
         stopping=stopping,
+        long_media=threading.Semaphore(num_long_media),
     )

@@ -34,12 +34,10 @@ from lifecycle.preparation import (
 from models import Job, JobStage, Media, Window, WindowStatus
 from workers.context import WorkerContext
 from workers.fetch import fetch_media
+from workers.lanes import LONG_MS, lane_for
 from workers.reuse import reuse_transcript
 from workers.shards import ShardWriter
 from workers.stage import StageClaim, run_stage
-
-_LONG_MS = 15 * 60_000
-"""Of shorter recordings the last words come soon, and sooner from one large batch."""
 
 _LOOK_EVERY_S = 0.05
 
@@ -52,7 +50,9 @@ class PlanChanged(Exception):
 
 def prepare(context: WorkerContext, job_id: UUID) -> None:
     """Prepare the job if it waits for that; see `workers.stage.run_stage`."""
-    run_stage(context, job_id, JobStage.PREPARE, _prepare)
+    with lane_for(context, job_id) as has_room:
+        if has_room:
+            run_stage(context, job_id, JobStage.PREPARE, _prepare)
 
 
 def _prepare(claim: StageClaim) -> None:
@@ -190,11 +190,12 @@ class _Preparer:
     def _let_first_words_through(self) -> None:
         """Stand aside until a long recording's first window is recognised, or for a while.
 
-        Beside a busy neighbour two threads of torch crawl, and somebody waits for that window.
+        Beside a busy neighbour two threads of torch crawl, and somebody waits for that window. Of
+        shorter recordings the last words come soon, and sooner from one large batch.
         """
         deadline = time.monotonic() + self._context.settings.first_words_s
         job = self._claim.job
-        if (job.estimated_ms or 0) < _LONG_MS:
+        if (job.estimated_ms or 0) < LONG_MS:
             return
         while time.monotonic() < deadline:
             with read_session(self._context.sessions) as session:

@@ -19,9 +19,10 @@ log = structlog.get_logger(__name__)
 class WorkerProcess:
     """Built before Celery starts; connects when first used."""
 
-    def __init__(self, settings: Settings, *, name: str) -> None:
+    def __init__(self, settings: Settings, *, name: str, num_long_media: int) -> None:
         self.settings = settings
         self.stopping = threading.Event()
+        self._num_long_media = num_long_media
         self._name = f"{name}@{socket.gethostname()}"
         self._lock = threading.Lock()
         self._context: WorkerContext | None = None
@@ -32,7 +33,9 @@ class WorkerProcess:
         """The services."""
         with self._lock:
             if self._context is None:
-                self._context = make_context(self.settings, stopping=self.stopping)
+                self._context = make_context(
+                    self.settings, stopping=self.stopping, num_long_media=self._num_long_media
+                )
             return self._context
 
     def get_engine(self, adapter: str) -> Engine | None:

@@ -21,7 +21,8 @@ log = structlog.get_logger(__name__)
 STOP_GRACE_S = 8.0
 """How long the work of the moment may take to end after SIGTERM. Supervisors wait 10 s and more."""
 
-MEDIA_THREADS = 2
+MEDIA_THREADS = 3
+"""One of them is kept free of long recordings; see `workers.lanes`."""
 
 
 def default_queues(settings: Settings) -> list[str]:
@@ -52,13 +53,15 @@ def run_worker(
     adapters = [queue.removeprefix(prefix) for queue in queues if queue.startswith(prefix)]
     has_others = len(adapters) < len(queues)
     name = name or "worker"
-    process = WorkerProcess(settings, name=name)
+    concurrency = concurrency or len(adapters) + (MEDIA_THREADS if has_others else 0)
+    num_long_media = max(1, concurrency - len(adapters) - 1)
+    process = WorkerProcess(settings, name=name, num_long_media=num_long_media)
     app = make_worker_app(settings, process)
     worker = app.Worker(
         hostname=host_format(f"{name}@%h"),
         queues=queues,
         pool="threads",
-        concurrency=concurrency or len(adapters) + (MEDIA_THREADS if has_others else 0),
+        concurrency=concurrency,
         without_gossip=True,
         without_mingle=True,
         loglevel=settings.log_level.upper(),

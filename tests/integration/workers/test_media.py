@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from core.audio.plan import iter_windows
-from core.db import read_session
+from core.db import read_session, unit_of_work
 from core.errors import StorageUnavailable
 from lifecycle.transcripts import load_transcript
-from models import JobStatus
+from models import Job, JobStatus
 from tests.integration.workers.test_lost_work import sweep_until
 from tests.support.pipeline import noise, text_of, wav
 from workers.prepare import prepare
@@ -39,6 +39,28 @@ def test_decoding_can_be_stopped_where_nobody_speaks(pipeline, submit, job_of, m
 
     job = job_of(job_id)
     assert (job.stage, job.duration_ms, job.lease_expires_at) == ("prepare", None, None)
+
+
+def test_a_short_recording_does_not_wait_behind_long_ones(pipeline, submit, job_of) -> None:
+    *long, short = [submit() for _ in range(4)]
+    with unit_of_work(pipeline.context.sessions) as uow:
+        for job_id in long:
+            uow.session.get_one(Job, job_id).estimated_ms = 20 * 60_000
+        uow.session.get_one(Job, short).estimated_ms = 5_000
+    busy = [pipeline.context.long_media.acquire(blocking=False) for _ in range(2)]
+    for job_id in (*long, short):  # each message comes, those of long ones to nothing
+        prepare(pipeline.context, job_id)
+    assert busy == [True, True]
+    assert [job_of(job_id).stage for job_id in long] == ["prepare"] * 3
+    assert job_of(short).stage == "recognise"
+
+    pipeline.messages.waiting.clear()
+    pipeline.context.long_media.release()
+    first, *others = long
+    prepare(pipeline.context, first)  # its end tells those that were turned away
+    assert job_of(first).stage == "recognise"
+    told = [message for message in pipeline.messages.waiting if message[0] == "prepare"]
+    assert [message[1] for message in told] == others
 
 
 @pytest.mark.parametrize(
@@ -120,7 +142,7 @@ def test_the_size_of_media_that_was_not_uploaded_here_is_recorded(pipeline, subm
 def test_only_a_long_recording_stands_aside_until_its_first_window_is_recognised(
     pipeline, submit, windows_of, monkeypatch, *, long_ms: int, num_waits: int
 ) -> None:
-    monkeypatch.setattr("workers.prepare._LONG_MS", long_ms)
+    monkeypatch.setattr("workers.prepare.LONG_MS", long_ms)
     settings = pipeline.context.settings.model_copy(update={"first_words_s": 60.0})
     object.__setattr__(pipeline.context, "settings", settings)
     known = []
