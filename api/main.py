@@ -7,6 +7,7 @@ from api.context import ApiContext
 from api.hub import EventHub
 from api.limits import RedisLimiter
 from api.metrics import Metrics
+from api.openai.waiters import Waiters
 from core.db import make_engine, make_sessions
 from core.events import RedisPublisher, connect_redis
 from core.logging import configure_logging
@@ -31,11 +32,14 @@ def make_context(settings: Settings) -> ApiContext:
     redis = connect_redis(settings.redis)
     return ApiContext(
         settings=settings,
-        sessions=make_sessions(make_engine(settings.database, pool_size=POOL_SIZE)),
+        sessions=make_sessions(
+            make_engine(settings.database, pool_size=POOL_SIZE, sealer=settings.sealer)
+        ),
         storage=open_storage(settings.storage, s3_endpoint_url=settings.s3_endpoint_url),
         queue=queue,
         publisher=RedisPublisher(redis, queue),
         limiter=RedisLimiter(redis),
+        waiters=Waiters(redis),
         hub=EventHub(settings.redis),
         metrics=Metrics(),
     )

@@ -18,7 +18,7 @@ def open_database(settings: Settings) -> Iterator[sessionmaker[Session]]:
     Raises:
         ServiceUnavailable: The database does not answer, or its tables are not there.
     """
-    engine = make_engine(settings.database)
+    engine = make_engine(settings.database, sealer=settings.sealer)
     try:
         yield make_sessions(engine)
     except (OperationalError, ProgrammingError) as exc:

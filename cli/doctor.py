@@ -76,6 +76,8 @@ def mask(value: object) -> str:
         return "-"
     is_secret = isinstance(value, SecretStr)
     text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    if is_secret and "://" not in text:
+        return "***"
     parts = urlsplit(text)
     if parts.password is not None or (is_secret and parts.query):
         host = parts.netloc.rpartition("@")[2]

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,7 @@ class Keys:
 def ensure_keys(settings: Settings, *, is_first_wanted: bool) -> Keys:
     """Return the local key, making it where it is missing or revoked, and perhaps a first one."""
     path = local_key_file(settings.data_path)
-    engine = make_engine(settings.database)
+    engine = make_engine(settings.database, sealer=settings.sealer)
     try:
         with unit_of_work(make_sessions(engine)) as uow:
             local = _find_local(uow, path) or _create(
@@ -43,6 +44,16 @@ def ensure_keys(settings: Settings, *, is_first_wanted: bool) -> Keys:
         engine.dispose()
     _write_private(path, local)
     return Keys(local=local, first=first)
+
+
+def ensure_seal(settings: Settings) -> None:
+    """Make the key that seals secrets in the embedded database, unless there is one.
+
+    It lies beside the database: what it protects are copies of the database alone.
+    """
+    is_embedded = settings.database_url is None and settings.seal_keys is None
+    if is_embedded and not settings.seal_file.exists():
+        _write_private(settings.seal_file, secrets.token_urlsafe(32))
 
 
 def local_key_file(data_path: Path) -> Path:

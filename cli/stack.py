@@ -94,6 +94,7 @@ def running_stack(
         cleanup.callback(listener.close)  # before the children end: refuse, rather than hang
         with _looking_up_models(settings, stop) as wait_models:
             settings = _with_redis(settings, supervisor, cleanup, stop)
+            local_keys.ensure_seal(settings)
             _migrate(settings)
             keys = local_keys.ensure_keys(settings, is_first_wanted=kind == UP and settings.auth)
             served = wait_models()

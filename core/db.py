@@ -6,12 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
+
+from core.sealing import Sealer
 
 Effect = Callable[[], None]
 
 READ_ONLY = "scriptorium_read_only"
+_SEALER = "scriptorium_sealer"
 SCHEMA_LOCK = 0x5C21_7042
 """Any number, as long as every version uses the same one."""
 
@@ -86,21 +90,32 @@ def schema_transaction(engine: Engine) -> Iterator[Connection]:
                 yield connection
 
 
-def make_engine(url: str, *, pool_size: int = 5) -> Engine:
+def make_engine(url: str, *, pool_size: int = 5, sealer: Sealer | None = None) -> Engine:
     """Return an engine for a `sqlite:///` or `postgresql+psycopg://` URL.
 
     SQLite gets WAL, foreign keys, a 30 s busy timeout, and transactions that begin IMMEDIATE: a
     deferred one that turns into a writer fails at once under contention (measured: 421 lock errors
     against none).
+
+    Args:
+        sealer: Of columns that are secrets; see `models.base.Sealed`.
     """
     if url.startswith("sqlite"):
         engine = create_engine(url, connect_args={"timeout": 30})
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_immediate)
-        return engine
-    return create_engine(
-        normalise_url(url), pool_size=pool_size, max_overflow=10, pool_pre_ping=True
-    )
+    else:
+        engine = create_engine(
+            normalise_url(url), pool_size=pool_size, max_overflow=10, pool_pre_ping=True
+        )
+    setattr(engine.dialect, _SEALER, sealer or Sealer())  # all that a column type gets to see
+    return engine
+
+
+def sealer_of(dialect: Dialect) -> Sealer:
+    """Return what seals the columns of a `make_engine`'s database."""
+    sealer: Sealer = getattr(dialect, _SEALER)
+    return sealer
 
 
 def normalise_url(url: str) -> str:

@@ -5,8 +5,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, PositiveInt, SecretStr
+from pydantic import Field, PositiveInt, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from core.sealing import MIN_KEY_CHARS, Sealer
 
 _PREFIX = "SCRIPTORIUM_"
 
@@ -33,6 +35,11 @@ class Settings(BaseSettings):
     )
     database_url: SecretStr | None = Field(
         default=None, description="SQLite or Postgres; default: SQLite in data_dir."
+    )
+    seal_keys: SecretStr | None = Field(
+        default=None,
+        description="Comma-separated keys that seal secrets in the database; the first seals, all "
+        "open. Default: a file in data_dir where the database is embedded, else none.",
     )
     redis_url: SecretStr | None = Field(
         default=None, description="redis://…; default: a bundled server, started by `up`."
@@ -164,6 +171,13 @@ class Settings(BaseSettings):
         default="auto", description="json, console, or auto: console on a terminal."
     )
 
+    @field_validator("seal_keys")
+    @classmethod
+    def _check_seal_keys(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and any(len(key) < MIN_KEY_CHARS for key in _split_keys(value)):
+            raise ValueError(f"each key has at least {MIN_KEY_CHARS} characters, random ones")
+        return value
+
     @cached_property
     def data_path(self) -> Path:
         """`data_dir`, absolute and with `~` expanded."""
@@ -177,6 +191,23 @@ class Settings(BaseSettings):
         return f"sqlite:///{self.data_path / 'scriptorium.db'}"
 
     @cached_property
+    def sealer(self) -> Sealer:
+        """What seals secrets in the database."""
+        if self.seal_keys is not None:
+            return Sealer(_split_keys(self.seal_keys))
+        if self.database_url is not None:
+            return Sealer()
+        try:
+            return Sealer([self.seal_file.read_text(encoding="ascii").strip()])
+        except FileNotFoundError:
+            return Sealer()
+
+    @property
+    def seal_file(self) -> Path:
+        """Where `up` keeps the key of the embedded database."""
+        return self.data_path / "seal.key"
+
+    @cached_property
     def redis(self) -> str:
         """The Redis URL; by default the socket that `up` serves under `data_dir`."""
         if self.redis_url is not None:
@@ -187,6 +218,10 @@ class Settings(BaseSettings):
     def storage(self) -> str:
         """The storage URL, embedded by default."""
         return self.storage_url or (self.data_path / "storage").as_uri()
+
+
+def _split_keys(value: SecretStr) -> list[str]:
+    return [key.strip() for key in value.get_secret_value().split(",") if key.strip()]
 
 
 def child_environment(settings: Settings, **overrides: str) -> dict[str, str]:

@@ -7,7 +7,9 @@ from alembic.config import Config
 from sqlalchemy import Connection
 
 from core.db import make_engine, schema_transaction
+from core.sealing import Sealer
 from core.settings import Settings
+from migrations.seals import seal_rows
 
 HEAD = "head"
 
@@ -19,15 +21,17 @@ def migrate(settings: Settings, revision: str = HEAD) -> None:
     """
     if settings.database.startswith("sqlite"):
         settings.data_path.mkdir(parents=True, exist_ok=True)
-    migrate_url(settings.database, revision)
+    migrate_url(settings.database, revision, sealer=settings.sealer)
 
 
-def migrate_url(url: str, revision: str = HEAD) -> None:
-    """Upgrade the database at `url`."""
-    engine = make_engine(url)
+def migrate_url(url: str, revision: str = HEAD, *, sealer: Sealer | None = None) -> None:
+    """Upgrade the database at `url`; what another key sealed, or none, is sealed anew."""
+    engine = make_engine(url, sealer=sealer)
     try:
         with schema_transaction(engine) as connection:
             command.upgrade(make_config(connection), revision)
+            if revision == HEAD:
+                seal_rows(connection)
     finally:
         engine.dispose()
 

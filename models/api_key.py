@@ -6,7 +6,7 @@ from sqlalchemy import String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.ids import new_id
-from models.base import Base
+from models.base import Base, Sealed
 
 LOCAL_KEY_ID = UUID("00000000-0000-7000-8000-000000000001")
 """Owner of everything made without a key, under `up --no-auth`.
@@ -32,7 +32,7 @@ class ApiKey(Base):
     key_hash: Mapped[str] = mapped_column(String(64), unique=True)
     scopes: Mapped[list[Any]] = mapped_column(default=lambda: ["submit", "read"])
     limits: Mapped[dict[str, Any]] = mapped_column(default=dict)
-    webhook_secret: Mapped[str | None] = mapped_column(String(200))
+    webhook_secret: Mapped[str | None] = mapped_column(Sealed)
     created_at: Mapped[datetime]
     last_used_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]

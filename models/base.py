@@ -1,14 +1,17 @@
 """Base of all tables: naming convention and column types that behave alike on both databases."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from sqlalchemy import JSON, BigInteger, DateTime, MetaData, Uuid
+from sqlalchemy import JSON, BigInteger, DateTime, MetaData, Text, Uuid
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
+
+from core.db import sealer_of
 
 NAMING = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -41,7 +44,49 @@ class Instant(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class Sealed(TypeDecorator[str]):
+    """A secret that the service must read again: sealed in the database where there is a key."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Seal."""
+        return None if value is None else sealer_of(dialect).seal(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """Unseal."""
+        return None if value is None else sealer_of(dialect).unseal(value)
+
+
 JsonData = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+
+SEALED_MEMBER = "$sealed"
+
+
+class SealedJson(TypeDecorator[dict[str, Any]]):
+    """An object of secrets; sealed it is `{"$sealed": text}`."""
+
+    impl = JsonData
+    cache_ok = True
+
+    def process_bind_param(
+        self, value: dict[str, Any] | None, dialect: Dialect
+    ) -> dict[str, Any] | None:
+        """Seal."""
+        sealer = sealer_of(dialect)
+        if value is None or sealer.mark is None:
+            return value
+        return {SEALED_MEMBER: sealer.seal(json.dumps(value))}
+
+    def process_result_value(
+        self, value: dict[str, Any] | None, dialect: Dialect
+    ) -> dict[str, Any] | None:
+        """Unseal."""
+        if value is None or SEALED_MEMBER not in value:
+            return value
+        opened: dict[str, Any] = json.loads(sealer_of(dialect).unseal(value[SEALED_MEMBER]))
+        return opened
 
 
 class Base(DeclarativeBase):

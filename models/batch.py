@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from core.errors import InvalidTransition
 from core.ids import new_id
-from models.base import Base
+from models.base import Base, Sealed
 
 
 class BatchStatus(StrEnum):
@@ -95,7 +95,7 @@ class Batch(Base):
     round: Mapped[int] = mapped_column(default=1)
     results_round: Mapped[int] = mapped_column(default=0)
     webhook_url: Mapped[str | None] = mapped_column(Text)
-    webhook_secret: Mapped[str | None] = mapped_column(String(200))
+    webhook_secret: Mapped[str | None] = mapped_column(Sealed)
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[datetime]

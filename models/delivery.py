@@ -17,7 +17,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from core.errors import InvalidTransition
 from core.ids import new_id
-from models.base import Base
+from models.base import Base, Sealed
 
 DIRECT = "direct"
 """`Delivery.target_key` of the URL that came with the job or batch itself."""
@@ -115,7 +115,7 @@ class Delivery(Base):
     target_key: Mapped[str] = mapped_column(String(36))
     target_host: Mapped[str] = mapped_column(String(300))
     url: Mapped[str] = mapped_column(Text)
-    secret: Mapped[str | None] = mapped_column(String(200))
+    secret: Mapped[str | None] = mapped_column(Sealed)
     body: Mapped[bytes] = mapped_column(LargeBinary)
     status: Mapped[DeliveryStatus] = mapped_column(String(16), default=DeliveryStatus.PENDING)
     attempt: Mapped[int] = mapped_column(default=0)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from core.errors import InvalidTransition
 from core.ids import new_id
-from models.base import Base
+from models.base import Base, Sealed
 from models.media import Media
 
 
@@ -156,7 +156,7 @@ class Job(Base):
     may_reuse: Mapped[bool] = mapped_column(default=True)
     reused_from: Mapped[UUID | None]
     webhook_url: Mapped[str | None] = mapped_column(Text)
-    webhook_secret: Mapped[str | None] = mapped_column(String(200))
+    webhook_secret: Mapped[str | None] = mapped_column(Sealed)
 
     media: Mapped[Media] = relationship(lazy="raise")
 

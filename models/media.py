@@ -6,7 +6,7 @@ from sqlalchemy import ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.ids import new_id
-from models.base import Base
+from models.base import Base, SealedJson
 
 
 class Media(Base):
@@ -33,5 +33,5 @@ class Media(Base):
     size_bytes: Mapped[int | None]
     sha256: Mapped[str | None] = mapped_column(String(64), index=True)
     source_url: Mapped[str | None] = mapped_column(Text)
-    source_headers: Mapped[dict[str, Any] | None]
+    source_headers: Mapped[dict[str, Any] | None] = mapped_column(SealedJson)
     created_at: Mapped[datetime]

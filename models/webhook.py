@@ -6,7 +6,7 @@ from sqlalchemy import CheckConstraint, ForeignKey, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.ids import new_id
-from models.base import Base
+from models.base import Base, Sealed
 
 
 class WebhookEndpoint(Base):
@@ -14,7 +14,7 @@ class WebhookEndpoint(Base):
 
     Attributes:
         events: Event types it wants; `["*"]` for all.
-        secret: `whsec_…`. Kept readable, because signing needs it; shown once, never logged.
+        secret: `whsec_…`. Shown once, never logged.
         previous_secret: Signs beside `secret` until `previous_secret_expires_at`, so that a
             receiver can change over without refusing a single event.
         failures: Attempts in a row that failed; 0 after any success.
@@ -40,8 +40,8 @@ class WebhookEndpoint(Base):
     url: Mapped[str] = mapped_column(Text)
     description: Mapped[str | None] = mapped_column(Text)
     events: Mapped[list[Any]] = mapped_column(default=lambda: ["*"])
-    secret: Mapped[str] = mapped_column(String(200))
-    previous_secret: Mapped[str | None] = mapped_column(String(200))
+    secret: Mapped[str] = mapped_column(Sealed)
+    previous_secret: Mapped[str | None] = mapped_column(Sealed)
     previous_secret_expires_at: Mapped[datetime | None]
     failures: Mapped[int] = mapped_column(default=0)
     failing_since: Mapped[datetime | None]

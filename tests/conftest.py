@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SettingsFactory = Callable[..., Settings]
 
+SEAL_KEY = "tests seal what is secret in their databases"
+
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +98,9 @@ def database_url(request: pytest.FixtureRequest) -> str:
 def sessions(database_url: str) -> Iterator["sessionmaker[Session]"]:
     """A session factory on `database_url`."""
     from core.db import make_engine, make_sessions
+    from core.sealing import Sealer
 
-    engine = make_engine(database_url)
+    engine = make_engine(database_url, sealer=Sealer([SEAL_KEY]))
     yield make_sessions(engine)
     engine.dispose()
 

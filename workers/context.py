@@ -60,7 +60,7 @@ def make_context(
     queue = CeleryQueue(make_celery(settings.redis))
     return WorkerContext(
         settings=settings,
-        sessions=make_sessions(make_engine(settings.database)),
+        sessions=make_sessions(make_engine(settings.database, sealer=settings.sealer)),
         storage=open_storage(settings.storage, s3_endpoint_url=settings.s3_endpoint_url),
         queue=queue,
         publisher=RedisPublisher(connect_redis(settings.redis), queue),

@@ -189,14 +189,19 @@ def get_delivery(session: Reading, caller: Reader, delivery_id: str) -> Delivery
     return webhooks.describe_delivery(session, delivery)
 
 
-@router.post("/deliveries/{delivery_id}/replay", status_code=202)
+@router.post("/deliveries/{delivery_id}/replay", status_code=status.HTTP_202_ACCEPTED)
 def replay_delivery(
-    uow: Uow, context: Context, caller: Submitter, delivery_id: str
+    uow: Uow, context: Context, caller: Submitter, once_for: OnceFor, delivery_id: str
 ) -> DeliveryView:
     """Send it again, under the same `webhook-id`, from the start of the schedule."""
     key = parse_id(delivery_id, "delivery")
-    delivery = get_owned(uow.session, Delivery, key, key_id=caller.key_id)
-    uow.session.refresh(delivery, with_for_update=True)
-    replay(delivery, now=now())
-    uow.after_commit(context.publisher.deliveries_due)
-    return DeliveryView.of(delivery)
+
+    def make() -> tuple[UUID, DeliveryView]:
+        delivery = get_owned(uow.session, Delivery, key, key_id=caller.key_id)
+        uow.session.refresh(delivery, with_for_update=True)
+        replay(delivery, now=now())
+        uow.after_commit(context.publisher.deliveries_due)
+        return delivery.id, DeliveryView.of(delivery)
+
+    once = once_for({"delivery_id": str(key)})
+    return create_once(uow, once, make, status=status.HTTP_202_ACCEPTED)

@@ -1,6 +1,6 @@
 import pytest
 
-from core.sealing import SealBroken, seal, unseal
+from core.sealing import SealBroken, Sealer, seal, unseal
 
 ONE, TWO = "sk-one", "sk-two"
 
@@ -19,3 +19,29 @@ def test_no_two_seals_are_alike_and_none_can_be_changed():
     changed = first[:-5] + bytes([first[-5] ^ 1]) + first[-4:]
     with pytest.raises(SealBroken):
         unseal(changed, secret=ONE)
+
+
+OLD, NEW = "o" * 32, "n" * 32
+
+
+def test_a_new_key_seals_and_older_ones_still_open():
+    old, both, new = Sealer([OLD]), Sealer([NEW, OLD]), Sealer([NEW])
+    stored = old.seal("whsec_é")
+    assert "whsec" not in stored
+    assert both.unseal(stored) == old.unseal(stored) == "whsec_é"
+    with pytest.raises(SealBroken):
+        new.unseal(stored)
+    again = both.seal(both.unseal(stored))
+    assert again.startswith(new.mark)
+    assert not stored.startswith(new.mark)
+    assert new.unseal(again) == "whsec_é"
+    with pytest.raises(SealBroken):
+        new.unseal(f"{again[:-6]}AAAA==")
+
+
+def test_without_a_key_nothing_is_sealed_and_what_never_was_is_read():
+    none = Sealer()
+    assert none.seal("whsec_a") == "whsec_a"
+    assert Sealer([NEW]).unseal("whsec_a") == "whsec_a"
+    with pytest.raises(SealBroken):
+        none.unseal(Sealer([NEW]).seal("whsec_a"))

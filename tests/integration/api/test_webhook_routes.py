@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from sqlalchemy import text
 
 from core.signing import check_secret
 from models import Delivery, WebhookEndpoint
@@ -98,6 +99,8 @@ def test_rotation_keeps_the_old_secret_for_a_while(client, context):
         endpoint = session.query(WebhookEndpoint).one()
         assert endpoint.previous_secret == created["secret"]
         assert endpoint.previous_secret_expires_at is not None
+        in_rows = text("SELECT secret || previous_secret FROM webhook_endpoints")
+        assert "whsec_" not in session.scalar(in_rows)
 
 
 def test_disabling_cancels_what_waits_and_enabling_lets_it_be_replayed(client):
@@ -118,6 +121,21 @@ def test_a_delivery_that_waits_already_cannot_be_replayed(client):
     endpoint_id = create(client).json()["id"]
     delivery_id = client.post(f"/v1/webhooks/{endpoint_id}/test").json()["id"]
     assert client.post(f"/v1/deliveries/{delivery_id}/replay").status_code == 409
+
+
+def test_a_replay_is_carried_out_once_for_each_idempotency_key(client):
+    endpoint = create(client).json()
+    delivery = client.post(f"/v1/webhooks/{endpoint['id']}/test").json()
+    client.patch(f"/v1/webhooks/{endpoint['id']}", json={"disabled": True})
+    client.patch(f"/v1/webhooks/{endpoint['id']}", json={"disabled": False})
+    url, once = f"/v1/deliveries/{delivery['id']}/replay", {"Idempotency-Key": "again"}
+
+    first, second = client.post(url, headers=once), client.post(url, headers=once)
+
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert second.json() == first.json()
+    assert second.headers["Idempotent-Replayed"] == "true"
+    assert client.post(url).status_code == 409  # it waits already
 
 
 def test_a_deleted_endpoint_takes_no_more_and_its_log_stays(client):

@@ -8,8 +8,9 @@ from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import OperationalError
 
 from core.db import make_engine, make_sessions, read_session, schema_transaction
+from core.sealing import SealBroken, Sealer
 from migrations.run import make_config, migrate, migrate_url
-from models import LOCAL_KEY_ID, ApiKey, Base
+from models import LOCAL_KEY_ID, ApiKey, Base, WebhookEndpoint
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -47,6 +48,55 @@ def test_the_models_say_nothing_that_the_migrations_do_not(empty_url, engine) ->
     migrate_url(empty_url)
     with schema_transaction(engine) as connection:
         command.check(make_config(connection))
+
+
+def test_secrets_are_sealed_and_opened_again_on_the_way_back(empty_url, engine) -> None:
+    def secrets(url_engine) -> tuple[str, ...]:
+        with url_engine.connect() as connection:
+            query = "SELECT secret, previous_secret FROM webhook_endpoints"
+            return tuple(connection.exec_driver_sql(query).one())
+
+    def read(sealer: Sealer) -> tuple[str, str | None]:
+        own = make_engine(empty_url, sealer=sealer)
+        with read_session(make_sessions(own)) as session:
+            endpoint = session.scalars(select(WebhookEndpoint)).one()
+            found = endpoint.secret, endpoint.previous_secret
+        own.dispose()
+        return found
+
+    plain = ("whsec_" + "a" * 190, "whsec_b")  # as long as one may be
+    migrate_url(empty_url, "0005")
+    with schema_transaction(engine) as connection:
+        connection.execute(
+            text(
+                "INSERT INTO webhook_endpoints (id, key_id, url, events, secret, previous_secret, "
+                "previous_secret_expires_at, failures, created_at) SELECT id, id, 'https://a.b', "
+                "'[]', :one, :two, created_at, 0, created_at FROM api_keys"
+            ),
+            {"one": plain[0], "two": plain[1]},
+        )
+    migrate_url(empty_url)
+    assert secrets(engine) == plain  # without a key
+
+    old, new = "o" * 32, "n" * 32
+    migrate_url(empty_url, sealer=Sealer([old]))
+    first = secrets(engine)
+    migrate_url(empty_url, sealer=Sealer([old]))
+    assert secrets(engine) == first
+    assert not any("whsec" in stored for stored in first)
+    assert read(Sealer([old])) == plain
+
+    migrate_url(empty_url, sealer=Sealer([new, old]))
+    assert read(Sealer([new])) == plain
+    with pytest.raises(SealBroken):
+        migrate_url(empty_url, sealer=Sealer([old]))  # by mistake
+    assert read(Sealer([new])) == plain
+
+    back = make_engine(empty_url, sealer=Sealer([new]))
+    with schema_transaction(back) as connection:
+        command.downgrade(make_config(connection), "0005")
+    back.dispose()
+    assert secrets(engine) == plain
 
 
 def test_the_local_key_is_there_from_the_start(empty_url, engine) -> None:

@@ -3,6 +3,7 @@ import pytest
 from cli.config import join_models, load_settings
 from cli.doctor import mask
 from cli.exposure import check_exposure, is_loopback
+from cli.local_keys import ensure_seal
 from cli.processes import BROKER, FRONT, WORK, plan_processes
 from core.errors import InvalidInput
 from core.settings import Settings, child_environment
@@ -105,3 +106,24 @@ def test_secret_settings_are_shown_without_their_secrets():
     )
     assert "secret" not in mask(settings.database_url)
     assert mask(settings.redis_url) == "redis://redis/0"
+    assert mask(Settings(seal_keys="secret" * 6).seal_keys) == "***"
+
+
+def test_a_key_that_seals_is_not_a_short_one():
+    with pytest.raises(ValueError, match="32 characters"):
+        Settings(seal_keys=f"{'a' * 32},short")
+
+
+def test_the_embedded_database_gets_a_key_of_its_own_once(tmp_path):
+    assert Settings(data_dir=tmp_path).sealer.mark is None
+    ensure_seal(Settings(data_dir=tmp_path))
+    mark = Settings(data_dir=tmp_path).sealer.mark
+    ensure_seal(Settings(data_dir=tmp_path))
+    assert Settings(data_dir=tmp_path).sealer.mark == mark is not None
+    assert (tmp_path / "seal.key").stat().st_mode & 0o077 == 0
+
+    elsewhere = Settings(data_dir=tmp_path, database_url="postgresql://db/x")
+    assert elsewhere.sealer.mark is None  # that database may have other users
+    chosen = Settings(data_dir=tmp_path, seal_keys="a" * 32)
+    ensure_seal(chosen)
+    assert chosen.sealer.mark != mark
