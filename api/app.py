@@ -24,6 +24,7 @@ from api.routes import (
     uploads,
     webhooks,
 )
+from core.logging import hush_refused_handshakes
 
 TITLE = "Scriptorium"
 VERSION = "0.1.0"
@@ -38,13 +39,14 @@ def create_app(context: ApiContext) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        hub = asyncio.create_task(context.hub.run())
+        tasks = [asyncio.create_task(work()) for work in (context.hub.run, context.waiters.run)]
         live = LiveStore(context.settings.redis, lease_s=context.settings.live_lease_s)
         app.state.live_store = live
         yield
-        hub.cancel()
-        with suppress(asyncio.CancelledError):
-            await hub
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         await live.aclose()
 
     app = FastAPI(
@@ -57,6 +59,7 @@ def create_app(context: ApiContext) -> FastAPI:
         responses=openapi.COMMON_RESPONSES,
     )
     app.state.context = context
+    hush_refused_handshakes()
     problems.install_handlers(app)
     idempotency.install(app)
     app.add_middleware(RequestContext, metrics=context.metrics)

@@ -1,8 +1,6 @@
 """What the HTTP process works with, built once and handed to every request."""
 
-from collections import Counter
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from anyio import CapacityLimiter
 from sqlalchemy.orm import Session, sessionmaker
@@ -10,6 +8,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from api.hub import EventHub
 from api.limits import NoLimiter, RequestLimiter
 from api.metrics import Metrics
+from api.openai.waiters import Waiters
 from core.events import Publisher
 from core.queues import JobQueue
 from core.settings import Settings
@@ -27,7 +26,7 @@ class ApiContext:
         hub: The one Redis subscription of this process.
         upload_threads: Bounds blocking work of uploads, so that slow storage cannot take the
             threads that answer everybody else.
-        waiting: How many requests of this process wait for a job's end; see `api.openai.waiting`.
+        waiters: Requests that wait for one answer.
         limiter: Counts requests of keys that have a limit.
     """
 
@@ -39,7 +38,7 @@ class ApiContext:
     hub: EventHub
     metrics: Metrics
     limiter: RequestLimiter = field(default_factory=NoLimiter)
-    waiting: Counter[UUID] = field(default_factory=Counter)
+    waiters: Waiters = field(default_factory=Waiters)
     upload_threads: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(UPLOAD_THREADS))
 
     @property

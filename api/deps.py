@@ -107,7 +107,16 @@ def admit_socket(context: ApiContext, socket: WebSocket, scope: Scope) -> Caller
 def offered_protocols(connection: HTTPConnection) -> list[str]:
     """Return the subprotocols that a WebSocket's client offers."""
     names = connection.headers.get("sec-websocket-protocol", "").split(",")
-    return [name.strip() for name in names]
+    return [name.strip() for name in names if name.strip()]
+
+
+def choose_protocol(connection: HTTPConnection) -> str | None:
+    """Return the first subprotocol offered that carries no key.
+
+    Browsers close a connection whose server chose none of those they offered.
+    """
+    names = offered_protocols(connection)
+    return next((name for name in names if not name.startswith(KEY_PROTOCOL)), None)
 
 
 def _find_secret(connection: HTTPConnection) -> str | None:

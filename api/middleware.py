@@ -5,6 +5,7 @@ import time
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
 
 from api.metrics import Metrics
 from api.problems import CLIENT_CLOSED_REQUEST, describe, limit_headers, respond
@@ -35,7 +36,10 @@ class RequestContext:
             if scope["type"] == "http":
                 await self._serve(scope, receive, send, request_id)
             else:
-                await self._app(scope, receive, send)
+                try:
+                    await self._app(scope, receive, send)
+                except WebSocketDisconnect:  # before anybody could serve it
+                    log.info("socket.left", path=scope["path"])
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         started = time.perf_counter()

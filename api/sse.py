@@ -1,6 +1,6 @@
 """Server-sent events: frames, and a response that drops clients who do not read."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 import anyio
@@ -38,14 +38,31 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, frames: AsyncGenerator[bytes], *, headers: Mapping[str, str] | None = None
+        self,
+        frames: AsyncGenerator[bytes],
+        *,
+        headers: Mapping[str, str] | None = None,
+        on_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """Prepare.
+
+        Args:
+            on_end: Called at the end, also where the client left before the first frame was made.
+        """
         super().__init__(headers={**HEADERS, **(headers or {})})
         del self.headers["content-length"]
         self._frames = frames
+        self._on_end = on_end
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Serve until the frames end or the client is gone."""
+        try:
+            await self._serve(receive, send)
+        finally:
+            if self._on_end is not None:
+                await self._on_end()
+
+    async def _serve(self, receive: Receive, send: Send) -> None:
         async with anyio.create_task_group() as tasks:
 
             async def watch() -> None:

@@ -49,3 +49,23 @@ def configure_logging(level: str, log_format: str) -> None:
     celery = ("celery.worker.strategy", "celery.app.trace", "celery.beat")
     for noisy in ("httpx", "botocore", "urllib3", "kombu", "amqp", *celery):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class _RefusedHandshakes(logging.Filter):
+    """Drops what uvicorn says of a WebSocket that was refused with an HTTP error.
+
+    uvicorn 0.54 (websockets_sansio_impl.py, `run_asgi`) takes every handshake for unfinished that
+    became no WebSocket, and logs that as an error of ours.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log it."""
+        return record.msg != "ASGI callable returned without completing handshake."
+
+
+_REFUSED_HANDSHAKES = _RefusedHandshakes()
+
+
+def hush_refused_handshakes() -> None:
+    """Log a refused handshake as the request that it is, and no error; calling it twice is once."""
+    logging.getLogger("uvicorn.error").addFilter(_REFUSED_HANDSHAKES)

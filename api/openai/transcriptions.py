@@ -5,7 +5,8 @@ Behind each call is an `interactive` job; who hangs up cancels it.
 
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -26,7 +27,8 @@ from api.openai.fields import (
     parse_audio_request,
 )
 from api.openai.rendering import DeltaWriter, dump, render_answer
-from api.openai.waiting import Outcome, counted, get_result, give_up, take_up, wait
+from api.openai.waiters import Place
+from api.openai.waiting import Outcome, get_result, give_up, take_up, wait
 from api.sse import HEARTBEAT, EventStream, frame
 from api.submissions import accept_upload
 from api.uploads import Fields, in_thread, receive_form
@@ -130,48 +132,59 @@ async def _serve(
     )
     after = 0
     headers: dict[str, str] = {}
-    try:
-        job_id = (await in_thread(context.upload_threads, accept)).id
-    except AlreadyAnswered as earlier:
-        job_id = earlier.subject_id
-        headers = {REPLAYED_HEADER: "true"}
-        after = await anyio.to_thread.run_sync(partial(take_up, context, caller.key_id, job_id))
-    response = await _answer(request, context, caller.key_id, job_id, wanted, after=after)
+    place = await context.waiters.enter(once)
+    async with AsyncExitStack() as leaving:
+        leaving.push_async_callback(place.leave)
+        try:
+            job_id = (await in_thread(context.upload_threads, accept)).id
+        except AlreadyAnswered as earlier:
+            job_id = earlier.subject_id
+            headers = {REPLAYED_HEADER: "true"}
+            again = partial(take_up, context, caller.key_id, job_id)
+            after = await anyio.to_thread.run_sync(again)
+        awaited = _Awaited(key_id=caller.key_id, job_id=job_id, place=place, wanted=wanted)
+        response = await _answer(request, context, awaited, after=after)
+        if isinstance(response, EventStream):  # it goes on waiting, and leaves when it ends
+            leaving.pop_all()
     response.headers.update(headers)
     return response
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Awaited:
+    """A job and who waits for it."""
+
+    key_id: UUID
+    job_id: UUID
+    place: Place
+    wanted: AudioRequest
+
+
 async def _answer(
-    request: Request,
-    context: ApiContext,
-    key_id: UUID,
-    job_id: UUID,
-    wanted: AudioRequest,
-    *,
-    after: int,
+    request: Request, context: ApiContext, awaited: _Awaited, *, after: int
 ) -> Response:
     """Wait for the job and answer with what it says; see `waiting.wait` for `after`."""
+    wanted, key_id, job_id = awaited.wanted, awaited.key_id, awaited.job_id
     outcome = await wait(context, request, job_id, until_end=not wanted.is_stream, after=after)
     if outcome is Outcome.STARTED:
-        return EventStream(_frames(context, key_id, job_id, wanted))
+        return EventStream(_frames(context, awaited), on_end=awaited.place.leave)
     if outcome is not Outcome.ENDED:
-        await give_up(context, key_id, job_id)
+        await give_up(context, key_id, job_id, awaited.place)
         raise ServiceUnavailable("The service is too busy to answer in time; try again later.")
     result = partial(get_result, context, key_id, job_id)
     transcript = await anyio.to_thread.run_sync(result)
     if wanted.is_stream:
-        return EventStream(_frames(context, key_id, job_id, wanted))
+        return EventStream(_frames(context, awaited), on_end=awaited.place.leave)
     return render_answer(transcript, wanted)
 
 
-async def _frames(
-    context: ApiContext, key_id: UUID, job_id: UUID, wanted: AudioRequest
-) -> AsyncGenerator[bytes]:
+async def _frames(context: ApiContext, awaited: _Awaited) -> AsyncGenerator[bytes]:
     """Yield OpenAI's events for the job's; leaving early, for whatever reason, cancels the job."""
-    writer = DeltaWriter(has_logprobs=wanted.has_logprobs)
+    key_id, job_id = awaited.key_id, awaited.job_id
+    writer = DeltaWriter(has_logprobs=awaited.wanted.has_logprobs)
     has_ended = False
     try:
-        with counted(context, job_id), anyio.move_on_after(context.settings.sync_total_s):
+        with anyio.move_on_after(context.settings.sync_total_s):
             async with aclosing(follow(context, job_id)) as events:
                 async for event in events:
                     if event is None:
@@ -191,7 +204,7 @@ async def _frames(
         yield frame(dump(problems.openai_body(problems.describe(exc))), event="error")
     finally:
         if not has_ended:
-            await give_up(context, key_id, job_id)
+            await give_up(context, key_id, job_id, awaited.place)
 
 
 def _translate(

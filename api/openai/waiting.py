@@ -1,7 +1,6 @@
 """Waiting for a job on behalf of a caller who holds the line."""
 
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
@@ -15,12 +14,13 @@ from api.context import ApiContext
 from api.deps import now
 from api.hub import LiveEvent
 from api.job_events import follow
+from api.openai.waiters import Place
 from api.problems import JobFailed, describe
 from core.db import read_session, unit_of_work
 from core.errors import Conflict, InvalidTransition, JobNotFound, ScriptoriumError
 from core.events import EventType
 from core.transcript import Transcript
-from lifecycle.jobs import cancel_job, get_job, retry_job
+from lifecycle.jobs import cancel_job, get_job, lock_job, retry_job
 from lifecycle.transcripts import load_transcript
 from models import Job, JobStatus
 
@@ -37,18 +37,6 @@ class Outcome(Enum):
     ENDED = auto()
     TIMED_OUT = auto()
     LEFT = auto()
-
-
-@contextmanager
-def counted(context: ApiContext, job_id: UUID) -> Iterator[None]:
-    """Let `give_up` know that somebody waits for the job."""
-    context.waiting[job_id] += 1
-    try:
-        yield
-    finally:
-        context.waiting[job_id] -= 1
-        if not context.waiting[job_id]:
-            del context.waiting[job_id]
 
 
 async def wait(
@@ -68,8 +56,7 @@ async def wait(
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(watch)
-        with counted(context, job_id):
-            outcome = await _follow(context, job_id, until_end=until_end, after=after)
+        outcome = await _follow(context, job_id, until_end=until_end, after=after)
         tasks.cancel_scope.cancel()
     return outcome
 
@@ -98,19 +85,19 @@ def get_result(context: ApiContext, key_id: UUID, job_id: UUID) -> Transcript:
         return load_transcript(session, job)
 
 
-async def give_up(context: ApiContext, key_id: UUID, job_id: UUID) -> None:
-    """Cancel a job unless it has ended, or somebody else waits for it under the same key."""
-    if context.waiting[job_id]:
-        return
+async def give_up(context: ApiContext, key_id: UUID, job_id: UUID, place: Place) -> None:
+    """Leave, and cancel the job unless it has ended or somebody else waits for it."""
     with anyio.CancelScope(shield=True):
-        await anyio.to_thread.run_sync(partial(_cancel, context, key_id, job_id))
+        await place.leave()
+        await anyio.to_thread.run_sync(partial(_cancel, context, key_id, job_id, place))
 
 
 def take_up(context: ApiContext, key_id: UUID, job_id: UUID) -> int:
     """Prepare for waiting for the job of an earlier request; blocks.
 
-    What that request did not get an answer from goes on: a job that was cancelled because its
-    caller left or lost patience, and one that failed through no fault of the request.
+    Enter `Waiters` before. What that request did not get an answer from goes on: a job that was
+    cancelled because its caller left or lost patience, and one that failed through no fault of
+    the request.
 
     Returns:
         Number of the last event that does not count.
@@ -121,6 +108,8 @@ def take_up(context: ApiContext, key_id: UUID, job_id: UUID) -> int:
     try:
         with unit_of_work(context.sessions) as uow:
             job = get_job(uow.session, key_id, job_id)
+            # Who was leaving has cancelled it by now, or sees that we wait; see `_cancel`.
+            lock_job(uow.session, job_id)
             if not _is_unanswered(job):
                 return 0
             last_seq = job.last_seq
@@ -140,10 +129,13 @@ def _is_unanswered(job: Job) -> bool:
     return job.status == JobStatus.CANCELLED
 
 
-def _cancel(context: ApiContext, key_id: UUID, job_id: UUID) -> None:
+def _cancel(context: ApiContext, key_id: UUID, job_id: UUID, place: Place) -> None:
     try:
         with unit_of_work(context.sessions) as uow:
             job = get_job(uow.session, key_id, job_id)
+            lock_job(uow.session, job_id)  # whoever comes now waits, and then takes it up again
+            if place.has_company():
+                return
             cancel_job(uow, context.publisher, job, now=now())
     except (Conflict, JobNotFound):
         return

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from api.context import ApiContext
-from api.deps import Context, JobId, Reader, get_context, identify
+from api.deps import Context, JobId, Reader, choose_protocol, get_context, identify
 from api.job_events import follow
 from api.sockets import deny
 from api.sse import HEARTBEAT, SEND_TIMEOUT_S, EventStream, frame, opening
@@ -62,7 +62,7 @@ async def follow_job(socket: WebSocket, job_id: str, after: int = 0) -> None:
     except ScriptoriumError as exc:
         await deny(socket, exc)
         return
-    await socket.accept()
+    await socket.accept(choose_protocol(socket))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_watch, socket, tasks.cancel_scope)
         await _send_messages(context, socket, known_id, min(max(after, 0), MAX_SEQ))

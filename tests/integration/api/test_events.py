@@ -1,7 +1,9 @@
 """Events over SSE and WebSocket: every one once, in order, whatever happens to Redis or clients."""
 
+import asyncio
 import itertools
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from uuid import UUID
@@ -11,8 +13,12 @@ import pytest
 from fastapi.testclient import TestClient
 from redis import Redis
 from starlette.websockets import WebSocketDisconnect
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from api.context import ApiContext
+from api.metrics import Metrics
+from api.middleware import RequestContext
 from core.transcript import Segment
 from tests.integration.api.conftest import client_of, make_key
 from tests.integration.api.fakes import HELLO, complete, finish_now, start, tell
@@ -215,6 +221,48 @@ def test_a_websocket_is_refused_with_the_same_problems(
         with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
             pass
         assert refused.value.status_code == status
+
+
+def test_a_browsers_subprotocol_is_chosen_and_never_its_key(
+    server: Server, sqlite_context: ApiContext
+):
+    job_id = upload(server)
+    finish_now(sqlite_context, UUID(job_id))
+    address = f"{server.url.replace('http', 'ws', 1)}/v1/jobs/{job_id}/ws"
+    key = f"openai-insecure-api-key.{server.key}"
+    for offered, chosen in (([key, "realtime"], "realtime"), ([key], None)):
+        with connect(address, subprotocols=offered) as socket:
+            assert json.loads(socket.recv())["type"] == "job.updated"
+            assert socket.subprotocol == chosen
+
+
+def test_a_refused_websocket_leaves_no_error_in_the_log(server: Server):
+    records: list[logging.LogRecord] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    logger, listener = logging.getLogger("uvicorn.error"), Listener()
+    logger.addHandler(listener)
+    address = server.url.replace("http", "ws", 1)
+    try:
+        for path in ("/v1/jobs/nonsense/ws", "/v1/realtime", "/v1/no/such/socket"):
+            with pytest.raises(InvalidStatus), connect(f"{address}{path}"):
+                pass
+        httpx.get(f"{server.url}/health/live")  # what the sockets logged is there by now
+    finally:
+        logger.removeHandler(listener)
+    assert [r.getMessage() for r in records if r.levelno >= logging.WARNING] == []
+
+
+def test_a_client_that_leaves_before_the_handshake_is_no_crash():
+    async def leave(_scope, _receive, _send) -> None:
+        raise WebSocketDisconnect(1006)
+
+    served = RequestContext(leave, metrics=Metrics())
+    scope = {"type": "websocket", "path": "/v1/realtime", "headers": []}
+    asyncio.run(served(scope, None, None))
 
 
 def test_a_reader_that_lags_loses_its_queue_but_no_event():

@@ -1,17 +1,30 @@
 """`Idempotency-Key` where the answer is waited for: one job, one answer, however often asked."""
 
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
+from redis import Redis
 from sqlalchemy import select
 
+from api.app import create_app
 from api.context import ApiContext
+from api.hub import EventHub
+from api.metrics import Metrics
+from api.openai import waiting as waiting_module
+from api.openai.waiters import Place, Waiters
 from core.db import read_session
-from models import Job, JobStatus
-from tests.integration.api.conftest import SPEECH
+from lifecycle.idempotency import Once
+from models import LOCAL_KEY_ID, Job, JobStatus
+from tests.integration.api.conftest import SPEECH, make_key
 from tests.integration.api.fakes import FakeWorker
-from tests.integration.api.servers import Server
+from tests.integration.api.servers import Server, serving
 from tests.support.processes import wait_for
 
 AUDIO = SPEECH.read_bytes()
@@ -96,7 +109,7 @@ def test_repetitions_at_the_same_time_wait_for_one_job(
 
 
 def waiting(context: ApiContext) -> int:
-    return sum(context.waiting.values())
+    return context.waiters.num_here
 
 
 def test_who_leaves_does_not_cancel_the_job_that_another_waits_for(
@@ -111,6 +124,112 @@ def test_who_leaves_does_not_cancel_the_job_that_another_waits_for(
         wait_for(lambda: waiting(sqlite_context) == 1, what="the second has left")
         worker.gate.set()
         assert staying.result().status_code == 200
+
+
+@pytest.fixture
+def processes(sqlite_context: ApiContext, redis_url: str) -> Iterator[list[Server]]:
+    """Two API processes on one database and one Redis."""
+    key = make_key(sqlite_context)
+    with Redis.from_url(redis_url) as redis, ExitStack() as cleanup:
+        servers = []
+        for _ in range(2):
+            context = replace(
+                sqlite_context,
+                hub=EventHub(redis_url),
+                metrics=Metrics(),
+                waiters=Waiters(redis),
+            )
+            url = cleanup.enter_context(serving(create_app(context)))
+            servers.append(Server(url=url, key=key))
+        yield servers
+
+
+class Cancels:
+    """Holds those who give up just before they look whether anybody else waits."""
+
+    def __init__(self, real: Callable[..., None]) -> None:
+        self.may_run, self.came, self.ran = threading.Event(), threading.Event(), threading.Event()
+        self._real = real
+
+    def __call__(self, *args: Any) -> None:
+        self.came.set()
+        assert self.may_run.wait(30)
+        self._real(*args)
+        self.ran.set()
+
+
+@pytest.fixture
+def cancels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cancels]:
+    cancels = Cancels(waiting_module._cancel)
+    monkeypatch.setattr(waiting_module, "_cancel", cancels)
+    yield cancels
+    cancels.may_run.set()
+
+
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_who_leaves_one_process_does_not_cancel_for_who_waits_in_another(
+    processes: list[Server],
+    worker: FakeWorker,
+    sqlite_context: ApiContext,
+    cancels: Cancels,
+    stream: str,
+):
+    worker.gate.clear()
+    cancels.may_run.set()
+    here, there = processes
+    with ThreadPoolExecutor(1) as pool:
+        staying = pool.submit(post, here, stream=stream)
+        wait_for(lambda: is_awaited(sqlite_context), what="the first waits")
+        with pytest.raises(httpx.ReadTimeout):
+            post(there, read_s=2, stream=stream)
+        assert cancels.ran.wait(30)  # the second has left
+        worker.gate.set()
+        assert staying.result().status_code == 200
+        assert [job.status for job in jobs_of(sqlite_context)] == [JobStatus.COMPLETED]
+        assert len(jobs_of(sqlite_context)) == 1
+        wait_for(lambda: not is_awaited(sqlite_context), what="nothing is left behind")
+
+
+def test_who_comes_while_another_gives_up_gets_an_answer(
+    processes: list[Server], worker: FakeWorker, sqlite_context: ApiContext, cancels: Cancels
+):
+    worker.gate.clear()
+    here, there = processes
+    with pytest.raises(httpx.ReadTimeout):
+        post(here, read_s=2)
+    assert cancels.came.wait(30)
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(post, there)
+        wait_for(lambda: is_awaited(sqlite_context), what="the second waits")
+        cancels.may_run.set()
+        assert cancels.ran.wait(30)
+        worker.gate.set()
+        assert coming.result().status_code == 200
+
+
+def is_awaited(context: ApiContext) -> bool:
+    with Redis.from_url(context.settings.redis) as redis:
+        return bool(redis.keys("waiting:*"))
+
+
+def test_a_process_that_died_holds_no_job(redis_url: str):
+    once = Once(key_id=LOCAL_KEY_ID, idempotency_key="k", fingerprint="")
+
+    async def die() -> Place:
+        return await Waiters(redis, lease_s=0.3).enter(once)
+
+    async def renew() -> bool:
+        waiters = Waiters(redis, lease_s=0.3)
+        place = await waiters.enter(once)
+        first = redis.zscore(place.name, place.token)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(waiters.run(), 0.4)
+        return (redis.zscore(place.name, place.token) or 0) > first
+
+    with Redis.from_url(redis_url) as redis:
+        dead, other = asyncio.run(die()), Waiters(redis)
+        wait_for(lambda: not other.is_awaited(dead.name), what="its lease has expired")
+        wait_for(lambda: asyncio.run(renew()), what="who lives is renewed")
 
 
 @pytest.mark.parametrize("stream", ["false", "true"])
