@@ -76,6 +76,8 @@ class Decoder:
         self._model = model
         self._text_model = model.model.language_model
         install(self._text_model)
+        if model.device.type == "cpu" and model.dtype is torch.float32:
+            _lay_out_for_few_rows(self._text_model.layers)
         self._end_tokens = frozenset(end_tokens)
 
     @property
@@ -236,3 +238,14 @@ def _choose(logits: Tensor, writers: Sequence[_Writer]) -> tuple[list[int], list
             chosen[place] = writer.sample(logits[place])
     picked = logits.gather(-1, chosen[:, None])[:, 0] - torch.logsumexp(logits, dim=-1)
     return chosen.tolist(), picked.tolist()
+
+
+def _lay_out_for_few_rows(layers: torch.nn.Module) -> None:
+    """Lay out weights so that a few positions at a time are multiplied faster on CPUs.
+
+    As [inputs, outputs] they need not be turned over for it: eight rows take 0.7 of the time, one
+    and hundreds take the same. In bfloat16 it is slower. Values and shapes stay.
+    """
+    for layer in layers.modules():
+        if isinstance(layer, torch.nn.Linear):
+            layer.weight.data = layer.weight.data.t().contiguous().t()

@@ -1,7 +1,7 @@
 """Steps of many streams in one batch. Imports torch; `adapters.streaming` does not."""
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -101,7 +101,7 @@ class StreamEngine:
 
     def _answer_batch(self, turns: Sequence[Turn]) -> list[Decoded]:
         suffixes = self._encode(turns)
-        rows = [self._row(*each) for each in zip(turns, suffixes, strict=True)]
+        rows = self._rows(turns, suffixes)
         prompts = self._runtime.decoder.read(rows)
         for number, (turn, suffix) in enumerate(zip(turns, suffixes, strict=True)):
             turn.audio.keep(suffix, prompts.keys.row(number))
@@ -130,15 +130,31 @@ class StreamEngine:
             self._reencoded += audio.num_reencoded - before
         return suffixes
 
-    def _row(self, turn: Turn, suffix: "Suffix") -> Row:
-        decoder = self._runtime.decoder
-        head = [decoder.embed(turn.audio.prompt.head)] if suffix.needs_head else []
-        tail = decoder.embed(turn.tail())
-        audio = [clip.to(tail.dtype) for clip in (*suffix.stable, *suffix.open)]
-        return Row(
-            embeddings=torch.cat([*head, *audio, tail]),
-            kept=turn.audio.kept,
-            max_new_tokens=self._config.max_final_tokens
-            if turn.closes
-            else self._config.max_step_tokens,
-        )
+    def _rows(self, turns: Sequence[Turn], suffixes: Sequence["Suffix"]) -> list[Row]:
+        heads = [
+            turn.audio.prompt.head if suffix.needs_head else ()
+            for turn, suffix in zip(turns, suffixes, strict=True)
+        ]
+        around = [
+            tokens
+            for turn, head in zip(turns, heads, strict=True)
+            for tokens in (head, turn.tail())
+        ]
+        embedded = self._runtime.decoder.embed(list(chain(*around)))
+        parts = iter(torch.split(embedded, [len(tokens) for tokens in around]))
+        return [
+            Row(
+                embeddings=torch.cat(
+                    [
+                        next(parts),
+                        *(clip.to(embedded.dtype) for clip in (*suffix.stable, *suffix.open)),
+                        next(parts),
+                    ]
+                ),
+                kept=turn.audio.kept,
+                max_new_tokens=self._config.max_final_tokens
+                if turn.closes
+                else self._config.max_step_tokens,
+            )
+            for turn, suffix in zip(turns, suffixes, strict=True)
+        ]

@@ -11,6 +11,7 @@ Exact: what a step computes equals a computation over the whole utterance, becau
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -116,7 +117,7 @@ class Utterance:
         return EncodePlan(
             windows=windows,
             pieces=pieces,
-            features={n: self._features(n * step, (n + 1) * step, ceiling) for n in fresh},
+            features=self._features_of(fresh, ceiling),
             ceiling=ceiling,
             num_frames=sum(end - start for start, end in bounds),
         )
@@ -194,6 +195,16 @@ class Utterance:
                 grown[:, :start] = self._raw[:, :start]
             self._raw = grown
         self._raw[:, start : self._num_done] = new
+
+    def _features_of(self, pieces: Sequence[int], ceiling: float) -> dict[int, Tensor]:
+        """Return the features of pieces, those side by side computed together."""
+        step = self.geometry.piece_frames
+        features: dict[int, Tensor] = {}
+        for _, run in groupby(enumerate(pieces), key=lambda each: each[1] - each[0]):
+            numbers = [number for _, number in run]
+            together = self._features(numbers[0] * step, (numbers[-1] + 1) * step, ceiling)
+            features |= zip(numbers, torch.split(together, step, dim=1), strict=True)
+        return features
 
     def _features(self, start: int, end: int, ceiling: float) -> Tensor:
         """Return the features of the frames [start, end), provisional ones included."""
