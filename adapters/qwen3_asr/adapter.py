@@ -13,7 +13,9 @@ from adapters.base import AdapterSpec, LoadOptions, Window
 from adapters.qwen3_asr.answers import Answer, parse_answer
 from adapters.qwen3_asr.deltas import WindowDeltas, read_before_loop
 from adapters.qwen3_asr.languages import LANGUAGE_NAMES, find_language_name
-from adapters.qwen3_asr.recut import graft, halve, is_looping, merge
+from adapters.qwen3_asr.loops import is_looping
+from adapters.qwen3_asr.recut import graft, halve, merge
+from adapters.qwen3_asr.window_length import choose_window_ms
 from adapters.registry import register_transcription_adapter
 from adapters.streaming.base import DeltaSink
 from adapters.streaming.config import ChunkedStreamingConfig
@@ -28,15 +30,6 @@ if TYPE_CHECKING:
     from adapters.qwen3_asr.runtime import Qwen3Runtime, Request
 
 log = structlog.get_logger(__name__)
-
-DEFAULT_WINDOW_MS = 30_000
-"""Longest window unless the checkpoint's `config.json` says otherwise (`describe`).
-
-The family reads up to 1,200 s in one request and 180 s with word times, but 30 s is what its
-feature extractor counts as one chunk (`chunk_length`), what small checkpoints are trained to, and
-what bounds the loss when a window fails. Cost does not depend on it: nothing is padded.
-"""
-LONGEST_WINDOW_MS = 1_200_000
 
 # A window's token cap. 512 is the official package's; dense speech in scripts that need several
 # tokens a character exceeds it beyond 30 s, so the cap grows with the window.
@@ -67,20 +60,14 @@ class Qwen3ASRAdapter:
     def describe(cls, config: Mapping[str, Any]) -> AdapterSpec:
         """Return the spec of the checkpoint with this `config.json`.
 
-        An optional key `"scriptorium": {"window_ms": …}` sets the longest window, for
-        checkpoints known to read more (or less) than `DEFAULT_WINDOW_MS` well.
-
         Raises:
             CheckpointInvalid: It is the aligner's, or the window is out of range.
         """
         if not any("ConditionalGeneration" in name for name in config.get("architectures") or ()):
             raise errors.CheckpointInvalid("this is a forced aligner: name it with --aligner")
-        window_ms = (config.get("scriptorium") or {}).get("window_ms", DEFAULT_WINDOW_MS)
-        if not isinstance(window_ms, int) or not 1000 <= window_ms <= LONGEST_WINDOW_MS:
-            raise errors.CheckpointInvalid(f"scriptorium.window_ms: {window_ms!r}")
         return AdapterSpec(
             name="qwen3_asr",
-            window_ms=window_ms,
+            window_ms=choose_window_ms(config),
             detects_by_vote=False,
             supports_chunked_streaming=True,
             uses_aligner=True,

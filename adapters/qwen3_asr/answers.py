@@ -38,7 +38,7 @@ class Answer:
 def parse_answer(raw: str, *, control_tokens: Iterable[str] = ()) -> Answer:
     """Return what an answer decoded in full says."""
     language, text = split_answer(raw)
-    clean = squeeze_spaces(strip_control_tokens(text, (TEXT_TAG, *control_tokens)))
+    clean = squeeze_spaces(_strip(text, control_tokens))
     text = collapse_repetitions(clean)
     return Answer(language=language, text=squeeze_spaces(text), has_loop=text != clean)
 
@@ -54,6 +54,14 @@ def split_answer(raw: str) -> tuple[str | None, str]:
     if tag and len(head) <= _LONGEST_HEAD and head.lower().startswith(_LANGUAGE_PREFIX):
         return find_language_code(head[len(_LANGUAGE_PREFIX) :]), text
     return None, raw
+
+
+def _strip(text: str, control_tokens: Iterable[str]) -> str:
+    """Return `text` without tags and without bytes that spell no character.
+
+    A small model may write the first byte of one character and the last of another.
+    """
+    return strip_control_tokens(text.replace(REPLACEMENT, ""), (TEXT_TAG, *control_tokens))
 
 
 @dataclass(slots=True)
@@ -88,7 +96,7 @@ class AnswerStream:
         if TEXT_TAG not in raw and _may_still_name_a_language(raw):
             return ""
         _, text = split_answer(raw)
-        text = strip_control_tokens(text.rstrip(REPLACEMENT), (TEXT_TAG, *self.control_tokens))
+        text = _strip(text.rstrip(REPLACEMENT), self.control_tokens)
         while (start := self._find_open_control(text)) < len(text):
             text = text[:start]  # when that token goes, one before it may be at the end
         # A space and the repeat of a character may each be the first of many.

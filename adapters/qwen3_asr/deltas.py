@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from adapters.qwen3_asr.answers import AnswerStream
-from adapters.qwen3_asr.recut import is_looping
+from adapters.qwen3_asr.loops import LoopWatch
 from adapters.streaming.base import DeltaSink
 
 if TYPE_CHECKING:
     from adapters.qwen3_asr.runtime import Qwen3Runtime
-
-_LOOP_TAIL = 60
-"""How many of the last tokens are looked at for a loop while an answer is written."""
 
 
 class WindowDeltas:
@@ -20,19 +17,18 @@ class WindowDeltas:
     def __init__(self, runtime: "Qwen3Runtime", num_windows: int, sink: DeltaSink) -> None:
         self._decode = runtime.decode_text
         self._sink = sink
-        self._doubtful: set[int] = set()
+        self._watches = [LoopWatch() for _ in range(num_windows)]
         self._tokens: list[list[int]] = [[] for _ in range(num_windows)]
         self._streams = [AnswerStream(runtime.control_tokens) for _ in range(num_windows)]
 
     def __call__(self, index: int, token: int) -> None:
         """Take the next token of a window."""
-        self._tokens[index].append(token)
-        if index in self._doubtful:
-            return
-        if is_looping(self._tokens[index][-_LOOP_TAIL:]):
-            self._doubtful.add(index)  # the window will be read again
-            return
-        self._send(index, self._streams[index].update(self._decode(self._tokens[index])))
+        watch, tokens = self._watches[index], self._tokens[index]
+        tokens.append(token)
+        watch.take(token)
+        if not watch.is_looping:  # else the window will be read again
+            settled = tokens[: len(tokens) - watch.num_open]
+            self._send(index, self._streams[index].update(self._decode(settled)))
 
     def finish(self, texts: Sequence[str]) -> None:
         """Send what is missing of the windows' final texts."""

@@ -1,6 +1,6 @@
 """Windows whose answer went astray are read again in two parts. No torch.
 
-A model that falls into a loop loses the audio under it, and one that reaches the token cap loses
+A model that says a passage again loses the audio under it, and one that reaches the token cap loses
 the rest. Shorter audio is what it hears best, so the window is cut at its quietest spot.
 """
 
@@ -15,23 +15,6 @@ from core.transcript import SAMPLE_RATE_HZ, Hypothesis, join_texts
 
 MIN_PART_S = 3
 _FRAME = SAMPLE_RATE_HZ // 50
-
-_MIN_REPEATS = 3
-_MIN_LOOP_TOKENS = 9
-"""A speaker who says something three times is read twice for nothing; fewer tokens are often
-true: "no no no", "谢谢谢谢"."""
-
-
-def is_looping(tokens: Sequence[int]) -> bool:
-    """Whether `tokens` say the same three times or more in a row."""
-    ids = np.asarray(tokens)
-    for period in range(1, len(ids) // _MIN_REPEATS + 1):
-        needed = max(_MIN_REPEATS * period, _MIN_LOOP_TOKENS) - period
-        breaks = np.flatnonzero(ids[period:] != ids[:-period])
-        bounds = np.concatenate([[-1], breaks, [len(ids) - period]])
-        if int(np.diff(bounds).max()) > needed:
-            return True
-    return False
 
 
 def halve(window: Window, *, language: str | None) -> tuple[Window, Window] | None:

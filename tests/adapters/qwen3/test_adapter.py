@@ -135,6 +135,15 @@ def test_a_window_that_falls_into_a_loop_is_read_again_in_parts(asr, clips):
     assert segment.language == "zh"
 
 
+def test_a_window_whose_answer_says_a_passage_twice_is_read_again(asr, clips):
+    window = clips["25"].window()
+    (decoded,) = asr.runtime.answer([asr._request(window, language_name=None)])
+    assert asr.postprocess_text(asr.runtime.decode_text(decoded.tokens)) != clips["25"].text
+    told = []
+    (hypothesis,) = asr.transcribe_stream([window], lambda _index, delta: told.append(delta))
+    assert hypothesis.text == "".join(told) == clips["25"].text
+
+
 def test_languages_are_told_apart(asr, clips):
     english, chinese = asr.detect_language([clips["05"].window(), clips["15"].window()])
     assert max(english, key=english.get) == "en"
@@ -182,11 +191,13 @@ def test_the_spec_comes_from_the_config():
     config = json.loads((ASR / "config.json").read_text())
     assert Qwen3ASRAdapter.describe(config) == AdapterSpec(
         name="qwen3_asr",
-        window_ms=30_000,
+        window_ms=12_000,
         detects_by_vote=False,
         supports_chunked_streaming=True,
         uses_aligner=True,
     )
+    released = {**config, "text_config": {**config["text_config"], "hidden_size": 1024}}
+    assert Qwen3ASRAdapter.describe(released).window_ms == 30_000
     config["scriptorium"] = {"window_ms": 120_000}
     assert Qwen3ASRAdapter.describe(config).window_ms == 120_000
     config["scriptorium"] = {"window_ms": 0}

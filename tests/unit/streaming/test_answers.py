@@ -23,6 +23,8 @@ CONTROL = ("<|im_end|>", "<think>")
         ("language English<asr_text>a<asr_text>b<|im_end|>", "en", "ab"),
         ("", None, ""),
         ("language English<asr_text> Hello\n world ", "en", "Hello world"),
+        ("language Chinese<asr_text>我朌\ufffd一看", "zh", "我朌一看"),  # bytes of no character
+        ("language English<asr_text>a<|im\ufffd_end|>b", "en", "ab"),
     ],
 )
 def test_answers_are_parsed(raw, language, text):

@@ -1,0 +1,59 @@
+"""Answers that say again what they said: the decoder has lost its place in the audio. No torch."""
+
+from collections.abc import Sequence
+
+LONGEST_PERIOD = 64
+"""Longest passage, in tokens, whose repetition is noticed: some 20 s of speech."""
+
+_MIN_REPEATS = 3
+_MIN_LOOP_TOKENS = 9
+"""Fewer tokens are often true: "no no no", "谢谢谢谢"."""
+
+_MIN_PHRASE_TOKENS = 5
+"""A phrase this long is rarely said twice in a row, and decoders that lost their place at a word
+that occurs twice do go on behind the wrong one. Of 17 windows with such an answer 13 had fewer
+errors when read again in two parts, 2 had more (synthetic speech, 2.2 M parameters). A speaker
+who does say it twice is read twice for nothing."""
+
+
+class LoopWatch:
+    """Reads an answer token by token.
+
+    Attributes:
+        is_looping: Whether a phrase came twice in a row, or anything three times or more.
+        num_open: How many of the last tokens may be the beginning of a phrase's second time.
+    """
+
+    def __init__(self) -> None:
+        self.is_looping = False
+        self.num_open = 0
+        self._tokens: list[int] = []
+        # For each period, how many of the last tokens equal those one period before.
+        self._runs = [0] * (LONGEST_PERIOD + 1)
+
+    def take(self, token: int) -> None:
+        """Read the next token."""
+        self._tokens.append(token)
+        self.num_open = 0
+        for period in range(1, min(LONGEST_PERIOD, len(self._tokens) - 1) + 1):
+            run = self._runs[period] + 1 if self._tokens[-1 - period] == token else 0
+            self._runs[period] = run
+            if run >= _longest_true(period):
+                self.is_looping = True
+            if period >= _MIN_PHRASE_TOKENS:
+                self.num_open = max(self.num_open, run)
+
+
+def is_looping(tokens: Sequence[int]) -> bool:
+    """Whether `tokens` say a phrase twice in a row, or anything three times or more."""
+    watch = LoopWatch()
+    for token in tokens:
+        watch.take(token)
+    return watch.is_looping
+
+
+def _longest_true(period: int) -> int:
+    """Return how many tokens that equal those `period` before are too many."""
+    if period >= _MIN_PHRASE_TOKENS:
+        return period
+    return max(_MIN_REPEATS * period, _MIN_LOOP_TOKENS) - period
