@@ -32,11 +32,15 @@ DEMUXERS = (
     "w64,wav,wsd,wtv,wv,wve,xwma"
 )
 _DISCARD_ABOVE = np.float32(1e10)  # no recorder's scale reaches this: corrupt, like NaN
+_RIFX = b"RIFX"
 _ZIP, _EBML = b"PK\x03\x04", b"\x1a\x45\xdf\xa3"
 
 # Containers in which a packet's time is the recorder's clock: a hole in it (a muted microphone,
 # lost packets) is time that passed, and leaving it out would shift all that follows.
 _TIMED_CONTAINERS = ("matroska", "mov")
+_MIN_RATE_HZ = 1000
+"""Below, no sound of speech fits between two samples, and a small file claims to last for days."""
+
 _MIN_HOLE_S = 0.25
 _MAX_CLAIMED_US = 30 * 24 * 3600 * 1_000_000  # a month: longer claims are no recording's
 _MAX_HOLE_S = 3600  # where the container does not say how long it is
@@ -91,6 +95,10 @@ class MediaSource:
         self._track = (default or usable)[0]
         self._track.codec_context.thread_count = 1
         self._num_tracks = len(tracks)
+        # FFmpeg takes the samples of a big-endian WAV for little-endian ones.
+        self._is_swapped = head.startswith(_RIFX)
+        if self._is_swapped and self._track.codec_context.name != "pcm_s16le":
+            raise MediaUndecodable("a big-endian WAV (RIFX) is read with 16-bit samples only")
         self._length_s = (self._container.duration or 0) / av.time_base
         self._is_timed = self._container.format.name.startswith(_TIMED_CONTAINERS)
 
@@ -146,7 +154,10 @@ class MediaSource:
     def _iter_frames(self) -> Iterator[Block]:
         end_s: float | None = None
         for frame in self._iter_decoded():
-            block = Block(self._clean(_to_floats(frame)), frame.sample_rate)
+            if frame.sample_rate < _MIN_RATE_HZ:
+                raise MediaUndecodable(f"{frame.sample_rate} samples a second hold no speech")
+            samples = _to_floats(frame, is_swapped=self._is_swapped)
+            block = Block(self._clean(samples), frame.sample_rate)
             if self._is_timed and frame.time is not None:
                 if end_s is not None:
                     yield from self._fill(frame.time - end_s, block)
@@ -258,8 +269,10 @@ def _has_moov(file: BinaryIO | Bounded) -> bool:
     return False
 
 
-def _to_floats(frame: av.AudioFrame) -> Floats:
+def _to_floats(frame: av.AudioFrame, *, is_swapped: bool) -> Floats:
     raw = frame.to_ndarray()
+    if is_swapped:
+        raw = raw.byteswap()
     if not frame.format.is_planar:
         raw = raw.reshape(-1, frame.layout.nb_channels).T
     if raw.dtype == np.uint8:

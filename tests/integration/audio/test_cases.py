@@ -121,6 +121,28 @@ def test_a_recorder_that_never_wrote_the_sizes_is_read_to_the_end(
     assert decode(path)[0].shape[1] == len(sentence_b())
 
 
+def test_a_big_endian_wav_is_heard_or_refused_and_never_noise(
+    decode: Decode, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.wav"
+    sf.write(path, sentence_b(), RATE_HZ, subtype="PCM_16", endian="BIG")
+    assert path.read_bytes()[:4] == b"RIFX"
+    np.testing.assert_array_equal(decode(path)[0][0], sentence_b() / np.float32(32768))
+    sf.write(path, sentence_b(), RATE_HZ, subtype="PCM_24", endian="BIG")
+    with pytest.raises(MediaUndecodable, match="RIFX"):
+        decode(path)
+
+
+def test_a_rate_that_holds_no_speech_is_refused_before_it_becomes_hours(
+    decode: Decode, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(wav_bytes(sentence_b().tobytes(), rate_hz=1))  # 13 hours in 96 kB
+    for attempt in (lambda: decode(path), lambda: probe(path, DecodeLimits())):
+        with pytest.raises(MediaUndecodable, match="no speech"):
+            attempt()
+
+
 def test_sixteen_bit_samples_at_16_khz_come_through_unchanged(decode: Decode) -> None:
     samples, _, _ = decode(DATA / "aiff_s16be.aiff")
     np.testing.assert_array_equal(samples[0], sentence_b() / np.float32(32768))
