@@ -27,6 +27,10 @@ BATCH_FRAMES = 32
 # as recorded, 86 % at -40 dB, 54 % at -60 dB and none at -80 dB.
 _TARGET_RMS = 0.05
 _MAX_GAIN = 1000.0
+_SETTLED_FRAMES = 120 * BATCH_FRAMES
+"""After so many frames of digital silence, two minutes, the model's state does not change any more,
+and it need not be asked: hours that nobody recorded cost no time. (After 10 s it still does: what
+follows minutes later is judged otherwise by up to 0.5.)"""
 _LEVEL_MEMORY_FRAMES = 60 * BATCH_FRAMES  # a loud passage is forgotten by half every minute
 
 
@@ -64,6 +68,8 @@ class SpeechDetector:
         self._context = np.zeros(_CONTEXT_SAMPLES, np.float32)
         self._rest = np.empty(0, np.float32)
         self._level = 0.0
+        self._num_silent = 0  # frames of digital silence just now …
+        self._silent = np.float32(0)  # … and what the model makes of the last one
 
     def feed(self, samples: Floats) -> SpeechFrames:
         """Take more samples, shape (n,), 16 kHz; return the frames they complete."""
@@ -85,6 +91,12 @@ class SpeechDetector:
         frames = samples.reshape(-1, FRAME_SAMPLES)
         energies = np.square(frames).mean(axis=1)
         self._level = max(self._level * self._memory, float(np.sqrt(energies.max())))
+        if samples.any():
+            self._num_silent = 0
+        elif self._num_silent >= _SETTLED_FRAMES:
+            return SpeechFrames(np.full(len(frames), self._silent, np.float32), energies)
+        else:
+            self._num_silent += len(frames)
         gain = min(max(1.0, _TARGET_RMS / max(self._level, 1e-9)), _MAX_GAIN)
         heard = frames * np.float32(gain)
         contexts = np.vstack((self._context, heard[:-1, -_CONTEXT_SAMPLES:]))
@@ -97,7 +109,9 @@ class SpeechDetector:
                 "c": self._cell,
             },
         )
-        return SpeechFrames(np.asarray(probabilities, np.float32).reshape(-1), energies)
+        found = np.asarray(probabilities, np.float32).reshape(-1)
+        self._silent = found[-1]
+        return SpeechFrames(found, energies)
 
     @staticmethod
     def _join(parts: list[SpeechFrames]) -> SpeechFrames:

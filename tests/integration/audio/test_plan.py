@@ -176,3 +176,35 @@ def test_the_summary_is_there_only_after_the_last_window() -> None:
         windows = iter_windows(stream, window_ms=30_000, vad=True)
         with pytest.raises(RuntimeError):
             _ = windows.summary
+
+
+def test_long_silence_costs_nothing_and_what_follows_is_judged_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    speech = sentence_b() / np.float32(32768)
+    samples = np.concatenate((speech, np.zeros(400 * RATE_HZ + 77, np.float32), speech))
+
+    def listen() -> tuple[np.ndarray, int]:
+        detector = SpeechDetector()
+        asked = Counted(detector._session)
+        monkeypatch.setattr(detector, "_session", asked)
+        parts = detector.feed(samples), detector.finish()
+        return np.concatenate([part.probabilities for part in parts]), asked.num_calls
+
+    heard, num_calls = listen()
+    monkeypatch.setattr("core.audio.speech._SETTLED_FRAMES", len(samples))
+    always, num_always = listen()
+    np.testing.assert_allclose(heard, always, atol=1e-3)
+    assert num_calls < num_always / 2
+
+
+class Counted:
+    """A session that counts how often it is asked."""
+
+    def __init__(self, session) -> None:
+        self.num_calls = 0
+        self._session = session
+
+    def run(self, *args):
+        self.num_calls += 1
+        return self._session.run(*args)
