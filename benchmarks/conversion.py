@@ -15,6 +15,7 @@ import torch
 
 from adapters.base import LoadOptions, Window
 from adapters.whisper.decoding import DecodeRow
+from adapters.whisper.features import LogMel, Padding
 from adapters.whisper.runtime import WhisperRuntime
 from benchmarks.recordings import cut, read_manifest
 from core.options import TaskKind
@@ -22,7 +23,8 @@ from core.options import TaskKind
 
 def ours(whisper: WhisperRuntime, window: Window) -> tuple[tuple[int, ...], np.ndarray, list[int]]:
     """Return our tokens, the features and the prefix they were decoded with."""
-    features = whisper._log_mel(window.samples)
+    log_mel = LogMel(whisper._network.num_bins, whisper._network.device, Padding.SILENCE)
+    features = log_mel(window.samples)
     prefix = whisper._vocabulary.prefix(window.language, TaskKind.TRANSCRIBE, with_timestamps=True)
     with torch.inference_mode():
         [encoded] = whisper._network.encode([features])

@@ -8,6 +8,7 @@ from uuid import UUID
 import structlog
 
 from adapters.base import AdapterSpec, Samples
+from adapters.base import Window as AdapterWindow
 from core.audio.flac import decode_flac
 from core.db import read_session, unit_of_work
 from core.errors import MediaError, MediaUndecodable
@@ -26,7 +27,6 @@ from workers.vote import NUM_VOTERS
 
 log = structlog.get_logger(__name__)
 
-Voter = tuple[str, Samples]
 
 POOL_BATCHES = 4
 """How many batches' worth of candidates are looked at to find windows that go well together."""
@@ -48,14 +48,14 @@ class WindowBatch:
 
     Attributes:
         broken: Claimed windows whose audio cannot be read, and why.
-        voters: Keys and audio of the windows that vote, for each job without a settled language.
+        voters: The windows that vote, for each job without a settled language.
     """
 
     model: str
     spec: AdapterSpec
     windows: list[LoadedWindow]
     broken: list[tuple[Window, Exception]] = field(default_factory=list)
-    voters: dict[UUID, list[Voter]] = field(default_factory=dict)
+    voters: dict[UUID, list[AdapterWindow]] = field(default_factory=dict)
 
     @property
     def is_isolated(self) -> bool:
@@ -158,7 +158,7 @@ class BatchLoader:
         is_open = job.language is None and job.options.get("language", AUTO) == AUTO
         return batch.spec.detects_by_vote and is_open
 
-    def _load_voters(self, batch: WindowBatch, job: Job) -> list[Voter]:
+    def _load_voters(self, batch: WindowBatch, job: Job) -> list[AdapterWindow]:
         if job.voters is not None:
             try:
                 return self._load_excerpts(job.id, job.voters)
@@ -167,18 +167,25 @@ class BatchLoader:
         at_hand = {window.row.id: window.samples for window in batch.windows}
         with read_session(self._context.sessions) as session:
             rows = load_windows(session, job.id, spread(job.windows_total, NUM_VOTERS))
-        voters: list[Voter] = []
+        voters: list[AdapterWindow] = []
         for row in rows:
             try:
                 heard = at_hand[row.id] if row.id in at_hand else self._read(row)
-                voters.append((str(row.id), heard))
+                voters.append(AdapterWindow(key=str(row.id), samples=heard))
             except MediaError as exc:
                 log.warning("voter.unreadable", window_id=str(row.id), error=str(exc))
         return voters
 
-    def _load_excerpts(self, job_id: UUID, places: Sequence[tuple[int, int]]) -> list[Voter]:
+    def _load_excerpts(
+        self, job_id: UUID, places: Sequence[tuple[int, int]]
+    ) -> list[AdapterWindow]:
         key = voters_key(job_id)
-        return [(f"{key}:{start}", self._decode(key, start, length)) for start, length in places]
+        return [
+            AdapterWindow(
+                key=f"{key}:{start}", samples=self._decode(key, start, length), is_excerpt=True
+            )
+            for start, length in places
+        ]
 
     def _decode(self, key: str, start: int, num_bytes: int) -> Samples:
         data = self._context.storage.read(key, start=start, num_bytes=num_bytes)

@@ -141,7 +141,7 @@ class BatchRunner:
                 job_id: job.language for job_id, job in load_jobs(session, job_ids).items()
             }
         voters = {
-            str(job_id): [AdapterWindow(key=key, samples=samples) for key, samples in heard]
+            str(job_id): heard
             for job_id, heard in batch.voters.items()
             if heard and job_id in job_ids and languages.get(job_id) is None
         }

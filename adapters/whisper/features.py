@@ -18,6 +18,11 @@ _FFT = 400
 _HOP = 160
 
 
+def count_frames(num_samples: int) -> int:
+    """Return how many frames hold `num_samples`, an even number as the encoder halves them."""
+    return -(-num_samples // (2 * _HOP)) * 2
+
+
 class Padding(Enum):
     """What stands in the frames after a window's last sample."""
 

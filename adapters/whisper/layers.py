@@ -48,7 +48,7 @@ class DecoderCache:
     """Keys and values of a batch of rows.
 
     Shapes: self (num_layers, 2, num_rows, num_heads, num_positions, head_dim), cross the same with
-    the encoder's 1500 positions.
+    the encoder's positions, 1500 of a whole window.
     """
 
     def __init__(self, own: torch.Tensor, cross: torch.Tensor) -> None:

@@ -54,6 +54,7 @@ class Network:
         self.vocab_size = int(config.vocab_size)
         self.num_bins = int(config.num_mel_bins)
         self.max_positions = int(config.max_target_positions)
+        self._num_source_positions = int(config.max_source_positions)
         self._num_heads = int(config.decoder_attention_heads)
         self._head_dim = int(config.d_model) // self._num_heads
         self._encoder = model.model.encoder
@@ -100,6 +101,8 @@ class Network:
     def encode(self, features: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the encoder's output, shape (1500, width), for each window's features.
 
+        Features of fewer frames, equally many a window, give half as many positions.
+
         On the CPU one window at a time is fastest (measured: the caches hold it).
         """
         size = 1 if self.device.type == "cpu" else _ENCODER_BATCH
@@ -114,7 +117,8 @@ class Network:
         hidden = F.gelu(encoder.conv1(features))
         hidden = F.gelu(encoder.conv2(hidden))
         # transformers leaves the transposed layout to the layers, which then all stride over it.
-        hidden = hidden.transpose(1, 2).contiguous() + encoder.embed_positions.weight
+        hidden = hidden.transpose(1, 2).contiguous()
+        hidden += encoder.embed_positions.weight[: hidden.shape[1]]
         for layer in self._encoder_layers:
             hidden = layer.run(hidden)
         output: torch.Tensor = encoder.layer_norm(hidden)
@@ -135,11 +139,12 @@ class Network:
                 device=self.device,
             )
             self._cross = torch.empty(
-                (*shape, len(encoded[0]), self._head_dim),
+                (*shape, self._num_source_positions, self._head_dim),
                 dtype=precision.cross,
                 device=self.device,
             )
-        own, cross = self._own[:, :, :num_rows], self._cross[:, :, :num_rows]
+        own = self._own[:, :, :num_rows]
+        cross = self._cross[:, :, :num_rows, :, : len(encoded[0])]
         for row, hidden in enumerate(encoded):
             # (positions, layers * 2 * width) to (layers, 2, heads, positions, head_dim)
             parts = self._cross_key_values(hidden).view(

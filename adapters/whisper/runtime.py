@@ -8,7 +8,6 @@ from itertools import islice
 
 import structlog
 import torch
-from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 from adapters.base import AdapterSpec, LoadOptions, Window
 from adapters.streaming.base import DeltaSink
@@ -17,9 +16,9 @@ from adapters.weights.resolve import read_config
 from adapters.whisper.adapter import WhisperAdapter
 from adapters.whisper.alignment import WordTimer
 from adapters.whisper.decoding import Decoder
-from adapters.whisper.encodings import Encodings
-from adapters.whisper.fallback import MAX_NO_SPEECH_PROB, Verdict, first_trial
-from adapters.whisper.features import FRAME_MS, WINDOW_SAMPLES, LogMel, Padding
+from adapters.whisper.fallback import MAX_NO_SPEECH_PROB, Verdict
+from adapters.whisper.features import WINDOW_SAMPLES
+from adapters.whisper.hearing import Hearing
 from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.network import Network
 from adapters.whisper.precision import choose_precision
@@ -31,13 +30,12 @@ from adapters.whisper.segments import (
     find_rest,
     split_unfinished,
 )
-from adapters.whisper.sound import is_audible, loud_until_ms, split_samples
+from adapters.whisper.sound import is_audible, split_samples
 from adapters.whisper.vocabulary import Vocabulary
 from adapters.whisper.voice import Marks, Voice
 from core import errors
 from core.options import TaskKind, Timestamps
 from core.transcript import (
-    SAMPLE_RATE_HZ,
     Hypothesis,
     Segment,
     TokenLogprob,
@@ -56,9 +54,7 @@ class WhisperRuntime:
         self._vocabulary = vocabulary
         self._ladder = Ladder(Decoder(network, vocabulary), vocabulary)
         self._word_timer = WordTimer(network, vocabulary)
-        padding = Padding.SILENCE if network.precision.is_reference else Padding.ZEROS
-        self._log_mel = LogMel(network.num_bins, network.device, padding)
-        self._encodings = Encodings(network, self._log_mel)
+        self._hearing = Hearing(network, vocabulary)
 
     @classmethod
     def from_options(cls, options: LoadOptions) -> "WhisperRuntime":
@@ -84,7 +80,7 @@ class WhisperRuntime:
     def detect_language(self, windows: Sequence[Window]) -> list[dict[str, float]]:
         """See `Adapter`."""
         with torch.inference_mode(), _translated_memory_errors(len(windows)):
-            return self._detect(self._encodings.encode(windows))
+            return self._hearing.detect_language(windows)
 
     def transcribe(self, windows: Sequence[Window]) -> list[Hypothesis]:
         """See `Adapter`."""
@@ -118,7 +114,7 @@ class WhisperRuntime:
 
     def close(self) -> None:
         """See `Adapter`."""
-        del self._ladder, self._word_timer, self._encodings, self._network
+        del self._ladder, self._word_timer, self._hearing, self._network
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
@@ -137,7 +133,7 @@ class WhisperRuntime:
     ) -> list[Hypothesis]:
         """Transcribe a batch of windows; `voices`, if any, tell their text meanwhile."""
         numbers = [n for n, window in enumerate(windows) if is_audible(window.samples)]
-        attempts = self._begin([windows[n] for n in numbers]) if numbers else []
+        attempts = self._hearing.begin([windows[n] for n in numbers]) if numbers else []
         if voices:
             for number, attempt in zip(numbers, attempts, strict=True):
                 attempt.voice = voices[number]
@@ -158,81 +154,11 @@ class WhisperRuntime:
             if rest is not None:
                 rests[number] = rest
         if rests:
-            more = self._hear(self._begin_rests([(attempts[n], r) for n, r in rests.items()]))
+            begun = self._hearing.begin_rests([(attempts[n], r) for n, r in rests.items()])
+            more = self._hear(begun)
             for (number, rest), hypothesis in zip(rests.items(), more, strict=True):
                 answers[number] = append(answers[number], hypothesis, offset_ms=rest.start_ms)
         return answers
-
-    def _detect(self, encoded: Sequence[torch.Tensor]) -> list[dict[str, float]]:
-        """Return the probability of each language, from the decoder's first step."""
-        languages = self._vocabulary.languages
-        if not languages:
-            return [{"en": 1.0} for _ in encoded]
-        cache = self._network.make_cache(encoded)
-        logits = self._network.prefill(
-            cache,
-            [(self._vocabulary.start,)] * len(encoded),
-            torch.zeros((len(encoded), 1), dtype=torch.long),
-        )
-        rows = logits[:, 0, list(languages.values())].softmax(dim=-1).tolist()
-        return [dict(zip(languages, row, strict=True)) for row in rows]
-
-    def _begin(self, windows: Sequence[Window]) -> list[Attempt]:
-        encoded = self._encodings.encode(windows)
-        unknown = [number for number, window in enumerate(windows) if window.language is None]
-        detected: dict[int, str] = {}
-        if unknown:
-            for number, odds in zip(
-                unknown, self._detect([encoded[n] for n in unknown]), strict=True
-            ):
-                detected[number] = max(odds, key=odds.__getitem__)
-        attempts = []
-        for number, window in enumerate(windows):
-            prompt = self._vocabulary.encode_prompt(window.prompt)
-            attempts.append(
-                Attempt(
-                    window=window,
-                    encoded=encoded[number],
-                    language=window.language or detected[number],
-                    prompt=prompt,
-                    heard_until_ms=loud_until_ms(window.samples),
-                    trial=first_trial(window.temperature, has_prompt=bool(prompt)),
-                )
-            )
-        return attempts
-
-    def _begin_rests(self, rests: Sequence[tuple[Attempt, Rest]]) -> list[Attempt]:
-        """Begin what is left of windows: later frames of the same features, zeros after them.
-
-        As `transformers` has it; features of the samples alone would be scaled by another maximum.
-        """
-        features = []
-        for attempt, rest in rests:
-            whole = attempt.features
-            if whole is None:
-                whole = self._log_mel(attempt.window.samples)
-            first = rest.start_ms // FRAME_MS
-            features.append(F.pad(whole[:, first:], (0, first)))
-        later = []
-        encoded = self._network.encode(features)
-        for (attempt, rest), heard, output in zip(rests, features, encoded, strict=True):
-            samples = attempt.window.samples[rest.start_ms * SAMPLE_RATE_HZ // 1000 :]
-            window = replace(
-                attempt.window, samples=samples, language=attempt.language, prompt=None
-            )
-            later.append(
-                Attempt(
-                    window=window,
-                    encoded=output,
-                    language=attempt.language,
-                    prompt=(),
-                    heard_until_ms=loud_until_ms(samples),
-                    trial=first_trial(window.temperature, has_prompt=False),
-                    features=heard,
-                    is_unheard=rest.is_unheard,
-                )
-            )
-        return later
 
     def _conclude(self, attempt: Attempt) -> tuple[Hypothesis, Rest | None]:
         """Return what a window says, and what of it is to be read again."""

@@ -159,6 +159,31 @@ def test_the_language_is_heard(whisper: WhisperRuntime, window: WindowFactory, c
     assert sum(odds.values()) == pytest.approx(1.0, abs=1e-4)
 
 
+def test_excerpts_are_heard_for_their_language_without_thirty_seconds_of_padding(
+    whisper: WhisperRuntime, window: WindowFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clips = ["en", "ja", "sv"]
+    excerpts = [
+        window(clip, language=None, samples=window(clip).samples[:80_000], is_excerpt=True)
+        for clip in clips
+    ]
+    num_frames = max(len(each.samples) for each in excerpts) // 160
+    alone = whisper.detect_language(excerpts)
+    lengths: list[int] = []
+    encode = whisper._network.encode
+    monkeypatch.setattr(
+        whisper._network,
+        "encode",
+        lambda features: lengths.extend(each.shape[1] for each in features) or encode(features),
+    )
+
+    beside = whisper.detect_language([window("it", language=None), *excerpts])
+
+    assert [max(odds, key=odds.__getitem__) for odds in beside] == ["it", *clips]
+    assert beside[1:] == alone
+    assert lengths[1:] == [num_frames] * 3
+
+
 def test_hearing_the_language_first_costs_no_second_encoding(
     whisper: WhisperRuntime, window: WindowFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,112 @@
+"""What comes before a window's text is decoded: its encoding, and its language if none is given."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch.nn import functional as F  # noqa: N812 - torch's own convention
+
+from adapters.base import Window
+from adapters.whisper.encodings import Encodings
+from adapters.whisper.fallback import first_trial
+from adapters.whisper.features import FRAME_MS, LogMel, Padding
+from adapters.whisper.ladder import Attempt
+from adapters.whisper.network import Network
+from adapters.whisper.segments import Rest
+from adapters.whisper.sound import loud_until_ms
+from adapters.whisper.vocabulary import Vocabulary
+from core.transcript import SAMPLE_RATE_HZ
+
+
+class Hearing:
+    """Begins the attempts that a `Ladder` climbs."""
+
+    def __init__(self, network: Network, vocabulary: Vocabulary) -> None:
+        self._network = network
+        self._vocabulary = vocabulary
+        padding = Padding.SILENCE if network.precision.is_reference else Padding.ZEROS
+        self._log_mel = LogMel(network.num_bins, network.device, padding)
+        self._encodings = Encodings(network, self._log_mel)
+
+    def detect_language(self, windows: Sequence[Window]) -> list[dict[str, float]]:
+        """Return for each window the probability of every language."""
+        odds: dict[int, dict[str, float]] = {}
+        for is_excerpt in (False, True):
+            numbers = [n for n, window in enumerate(windows) if window.is_excerpt is is_excerpt]
+            if numbers:
+                encode = self._encodings.encode_excerpts if is_excerpt else self._encodings.encode
+                encoded = encode([windows[n] for n in numbers])
+                odds.update(zip(numbers, self._detect(encoded), strict=True))
+        return [odds[n] for n in range(len(windows))]
+
+    def begin(self, windows: Sequence[Window]) -> list[Attempt]:
+        """Encode windows, and hear the language of those that name none."""
+        encoded = self._encodings.encode(windows)
+        unknown = [number for number, window in enumerate(windows) if window.language is None]
+        detected: dict[int, str] = {}
+        if unknown:
+            for number, odds in zip(
+                unknown, self._detect([encoded[n] for n in unknown]), strict=True
+            ):
+                detected[number] = max(odds, key=odds.__getitem__)
+        attempts = []
+        for number, window in enumerate(windows):
+            prompt = self._vocabulary.encode_prompt(window.prompt)
+            attempts.append(
+                Attempt(
+                    window=window,
+                    encoded=encoded[number],
+                    language=window.language or detected[number],
+                    prompt=prompt,
+                    heard_until_ms=loud_until_ms(window.samples),
+                    trial=first_trial(window.temperature, has_prompt=bool(prompt)),
+                )
+            )
+        return attempts
+
+    def begin_rests(self, rests: Sequence[tuple[Attempt, Rest]]) -> list[Attempt]:
+        """Begin what is left of windows: later frames of the same features, zeros after them.
+
+        As `transformers` has it; features of the samples alone would be scaled by another maximum.
+        """
+        features = []
+        for attempt, rest in rests:
+            whole = attempt.features
+            if whole is None:
+                whole = self._log_mel(attempt.window.samples)
+            first = rest.start_ms // FRAME_MS
+            features.append(F.pad(whole[:, first:], (0, first)))
+        later = []
+        encoded = self._network.encode(features)
+        for (attempt, rest), heard, output in zip(rests, features, encoded, strict=True):
+            samples = attempt.window.samples[rest.start_ms * SAMPLE_RATE_HZ // 1000 :]
+            window = replace(
+                attempt.window, samples=samples, language=attempt.language, prompt=None
+            )
+            later.append(
+                Attempt(
+                    window=window,
+                    encoded=output,
+                    language=attempt.language,
+                    prompt=(),
+                    heard_until_ms=loud_until_ms(samples),
+                    trial=first_trial(window.temperature, has_prompt=False),
+                    features=heard,
+                    is_unheard=rest.is_unheard,
+                )
+            )
+        return later
+
+    def _detect(self, encoded: Sequence[torch.Tensor]) -> list[dict[str, float]]:
+        """Return the probability of each language, from the decoder's first step."""
+        languages = self._vocabulary.languages
+        if not languages:
+            return [{"en": 1.0} for _ in encoded]
+        cache = self._network.make_cache(encoded)
+        logits = self._network.prefill(
+            cache,
+            [(self._vocabulary.start,)] * len(encoded),
+            torch.zeros((len(encoded), 1), dtype=torch.long),
+        )
+        rows = logits[:, 0, list(languages.values())].softmax(dim=-1).tolist()
+        return [dict(zip(languages, row, strict=True)) for row in rows]
