@@ -1,6 +1,6 @@
 """What steps of streams cost: many sessions in one batch beside one, and hours beside minutes.
 
-    python -m benchmarks.streams CHECKPOINT CLIP… [--rounds 5] [--minutes 10]
+    python -m benchmarks.streams CHECKPOINT CLIP… [--rounds 5] [--sessions 8] [--minutes 10]
 
 Clips are files of speech; each session hears them in another order.
 """
@@ -24,7 +24,6 @@ from core.options import Channels
 from core.transcript import SAMPLE_RATE_HZ
 
 STEP = 2 * SAMPLE_RATE_HZ
-SESSIONS = 8
 
 
 def read_clip(path: Path) -> Samples:
@@ -43,11 +42,11 @@ def compose(clips: Sequence[Samples], *, seconds: int, seed: int) -> Samples:
     return np.concatenate(parts)[: seconds * SAMPLE_RATE_HZ]
 
 
-def time_steps(adapter: Adapter, streams: Sequence[Samples]) -> list[float]:
-    """Return CPU seconds of each step in which all streams were heard, in one session each."""
+def time_steps(adapter: Adapter, streams: Sequence[Samples]) -> tuple[list[float], float]:
+    """Return CPU seconds of steps in which all streams were heard, one session each, and of all."""
     engine = start_streaming(adapter)
     sessions = [engine.open() for _ in streams]
-    costs = []
+    costs, total = [], 0.0
     for at in range(0, len(streams[0]), STEP):
         for session, samples in zip(sessions, streams, strict=True):
             session.push(samples[at : at + STEP])
@@ -55,27 +54,34 @@ def time_steps(adapter: Adapter, streams: Sequence[Samples]) -> list[float]:
         while is_busy:
             started = time.process_time()
             updates = engine.step(sessions)
+            cost = time.process_time() - started
+            total += cost
             if None not in updates:
-                costs.append(time.process_time() - started)
+                costs.append(cost)
             is_busy = any(updates)
-    return costs
+    return costs, total
 
 
-def compare_sessions(adapter: Adapter, clips: Sequence[Samples], *, rounds: int) -> None:
-    """Print what a step of eight sessions of different audio costs in terms of one session's."""
-    streams = [compose(clips, seconds=40, seed=seed) for seed in range(SESSIONS)]
+def compare_sessions(
+    adapter: Adapter, clips: Sequence[Samples], *, num_sessions: int, rounds: int
+) -> None:
+    """Print what a step of many sessions of different audio costs in terms of one session's."""
+    streams = [compose(clips, seconds=40, seed=seed) for seed in range(num_sessions)]
     time_steps(adapter, streams)  # warm
-    ratios = []
+    ratios, totals = [], []
     for _ in range(rounds):
-        together = statistics.mean(time_steps(adapter, streams))
-        alone = statistics.mean(cost for one in streams for cost in time_steps(adapter, [one]))
-        ratios.append(together / alone)
+        costs, total = time_steps(adapter, streams)
+        alone = [time_steps(adapter, [one]) for one in streams]
+        together = statistics.mean(costs)
+        one = statistics.mean(cost for costs, _ in alone for cost in costs)
+        ratios.append(together / one)
+        totals.append(total / statistics.mean(total for _, total in alone))
         print(
-            f"a step of 8 {1000 * together:4.0f} ms, of one {1000 * alone:4.0f} ms:"
-            f" {ratios[-1]:.2f}",
+            f"a step of {num_sessions} {1000 * together:4.0f} ms, of one {1000 * one:4.0f} ms:"
+            f" {ratios[-1]:.2f}; whole streams {totals[-1]:.2f}",
             flush=True,
         )
-    print(f"median ratio {statistics.median(ratios):.2f}")
+    print(f"median {statistics.median(ratios):.2f}; whole streams {statistics.median(totals):.2f}")
 
 
 def follow_long_stream(adapter: Adapter, clips: Sequence[Samples], *, minutes: int) -> None:
@@ -121,6 +127,7 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("clips", type=Path, nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sessions", type=int, default=8)
     parser.add_argument("--minutes", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
@@ -128,7 +135,7 @@ def main() -> None:
     clips = [read_clip(path) for path in args.clips]
     adapter = load_adapter(LoadOptions(folder=args.checkpoint, num_threads=args.threads))
     if args.rounds:
-        compare_sessions(adapter, clips, rounds=args.rounds)
+        compare_sessions(adapter, clips, num_sessions=args.sessions, rounds=args.rounds)
     if args.minutes:
         follow_long_stream(adapter, clips, minutes=args.minutes)
 
