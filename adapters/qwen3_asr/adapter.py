@@ -13,7 +13,7 @@ from adapters.base import AdapterSpec, LoadOptions, Window
 from adapters.qwen3_asr.answers import Answer, parse_answer
 from adapters.qwen3_asr.deltas import WindowDeltas, read_before_loop
 from adapters.qwen3_asr.languages import LANGUAGE_NAMES, find_language_name
-from adapters.qwen3_asr.loops import is_looping
+from adapters.qwen3_asr.loops import LOOP_COLLAPSED, is_looping
 from adapters.qwen3_asr.recut import graft, halve, merge
 from adapters.qwen3_asr.window_length import choose_window_ms
 from adapters.registry import register_transcription_adapter
@@ -37,7 +37,6 @@ MIN_NEW_TOKENS = 512
 NEW_TOKENS_PER_S = 20
 
 PROMPT_CUT = "prompt_cut"
-LOOP_COLLAPSED = "loop_collapsed"
 
 
 @register_transcription_adapter("Qwen3ASR")

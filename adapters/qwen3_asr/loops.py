@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+LOOP_COLLAPSED = "loop_collapsed"
+"""Code of the warning that a text is without the loop that was in it, and maybe without more."""
+
 LONGEST_PERIOD = 64
 """Longest passage, in tokens, whose repetition is noticed: some 20 s of speech."""
 
@@ -22,11 +25,14 @@ class LoopWatch:
     Attributes:
         is_looping: Whether a phrase came twice in a row, or anything three times or more.
         num_open: How many of the last tokens may be the beginning of a phrase's second time.
+        first_end: How many tokens there are up to the end of the first time of what came three
+            times or more in a row; None if nothing did.
     """
 
     def __init__(self) -> None:
         self.is_looping = False
         self.num_open = 0
+        self.first_end: int | None = None
         self._tokens: list[int] = []
         # For each period, how many of the last tokens equal those one period before.
         self._runs = [0] * (LONGEST_PERIOD + 1)
@@ -38,9 +44,12 @@ class LoopWatch:
         for period in range(1, min(LONGEST_PERIOD, len(self._tokens) - 1) + 1):
             run = self._runs[period] + 1 if self._tokens[-1 - period] == token else 0
             self._runs[period] = run
-            if run >= _longest_true(period):
+            if run >= max(_MIN_REPEATS * period, _MIN_LOOP_TOKENS) - period:
                 self.is_looping = True
+                if self.first_end is None:
+                    self.first_end = len(self._tokens) - run
             if period >= _MIN_PHRASE_TOKENS:
+                self.is_looping = self.is_looping or run >= period
                 self.num_open = max(self.num_open, run)
 
 
@@ -52,8 +61,15 @@ def is_looping(tokens: Sequence[int]) -> bool:
     return watch.is_looping
 
 
-def _longest_true(period: int) -> int:
-    """Return how many tokens that equal those `period` before are too many."""
-    if period >= _MIN_PHRASE_TOKENS:
-        return period
-    return max(_MIN_REPEATS * period, _MIN_LOOP_TOKENS) - period
+def cut_loop(tokens: Sequence[int], *, keep: int) -> Sequence[int]:
+    """Return `tokens` up to the end of the first time of what they say three times in a row.
+
+    Args:
+        keep: How many stay in any case.
+    """
+    watch = LoopWatch()
+    for token in tokens:
+        watch.take(token)
+        if watch.first_end is not None:
+            return tokens[: max(keep, watch.first_end)]
+    return tokens

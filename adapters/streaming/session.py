@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from adapters.qwen3_asr.answers import TEXT_TAG, AnswerStream, parse_answer, split_answer
+from adapters.qwen3_asr.answers import TEXT_TAG, AnswerStream, split_answer
 from adapters.qwen3_asr.decoding import Decoded
+from adapters.qwen3_asr.loops import LOOP_COLLAPSED, cut_loop
 from adapters.qwen3_asr.prompts import PromptLayout
 from adapters.qwen3_asr.runtime import Qwen3Runtime
 from adapters.streaming.base import StreamUpdate
@@ -112,13 +113,18 @@ class StreamSession(SteppedSession):
         if decoded is None:
             return self._close(turn)
         prefix = turn.state.prefix
-        turn.hypothesis = [*prefix, *decoded.tokens]
-        turn.logprobs = [*turn.logprobs[: len(prefix)], *decoded.logprobs]
-        if turn.closes or self._is_loop(turn.hypothesis):
-            return self._close(turn, warnings=() if decoded.has_ended else (TOKEN_LIMIT,))
+        heard = [*prefix, *decoded.tokens]
+        turn.hypothesis = list(cut_loop(heard, keep=len(prefix)))
+        logprobs = [*turn.logprobs[: len(prefix)], *decoded.logprobs]
+        turn.logprobs = logprobs[: len(turn.hypothesis)]
+        is_loop = len(turn.hypothesis) < len(heard)
+        if turn.closes:
+            doubts = {LOOP_COLLAPSED: is_loop, TOKEN_LIMIT: not decoded.has_ended}
+            warnings = tuple(code for code, is_so in doubts.items() if is_so)
+            return self._close(turn, warnings=warnings)
         self._is_due = False
-        if not decoded.has_ended:
-            return StreamUpdate(delta="")  # it ran away: more audio may bring it back
+        if is_loop or not decoded.has_ended:
+            return StreamUpdate(delta="")  # it went astray: more audio may bring it back
         turn.is_current = True
         return self._append(turn, turn.state.update(turn.hypothesis))
 
@@ -176,9 +182,6 @@ class StreamSession(SteppedSession):
         if self.language is None and TEXT_TAG not in raw:
             return False
         return bool(split_answer(raw)[1].strip())
-
-    def _is_loop(self, hypothesis: Sequence[int]) -> bool:
-        return parse_answer(self._raw(hypothesis)).has_loop
 
     def _append(self, turn: Turn, piece: str) -> StreamUpdate:
         """Add the next piece of an utterance to the text; return what that adds to the stream.

@@ -3,11 +3,12 @@
 import jiwer
 import numpy as np
 import pytest
+import soundfile
 
 from adapters.streaming import start_streaming
 from core import errors
 from core.transcript import join_texts
-from tests.adapters.qwen3.conftest import Clip
+from tests.adapters.qwen3.conftest import CLIPS, Clip
 
 STEP = 32_000
 
@@ -54,6 +55,16 @@ def test_streamed_error_rates_are_those_of_the_checkpoint(asr, clips):
 
 def error_rate(measure, asr, clips: list[Clip]) -> float:
     return measure([c.text for c in clips], [listen(asr, c.samples)[0].text for c in clips])
+
+
+def test_a_loop_is_cut_from_what_a_listener_gets(asr):
+    samples, _ = soundfile.read(CLIPS / "loops_7s.flac", dtype="float32")
+    session, updates = listen(asr, samples)
+    assert updates[-1].closes
+    assert updates[-1].warnings == ("loop_collapsed",)
+    assert session.text == "".join(update.delta for update in updates)
+    assert "来是他不" in session.text
+    assert session.text.count("不") <= 3 + 1  # it is said three times
 
 
 def test_segments_have_their_place_in_the_stream(asr, clips):

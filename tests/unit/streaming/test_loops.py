@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.qwen3_asr.loops import LONGEST_PERIOD, LoopWatch, is_looping
+from adapters.qwen3_asr.loops import LONGEST_PERIOD, LoopWatch, cut_loop, is_looping
 
 PHRASE = [1, 2, 3, 4, 5]
 
@@ -49,3 +49,16 @@ def test_what_is_no_longer_open_never_becomes_so_again(tokens):
         watch.take(token)
         assert settled <= count - watch.num_open
         settled = count - watch.num_open
+
+
+@pytest.mark.parametrize(
+    ("tokens", "keep", "expected"),
+    [
+        ([9, 8, *PHRASE * 3, 7], 0, [9, 8, *PHRASE]),
+        ([9, 8, *PHRASE * 3, 7], 9, [9, 8, *PHRASE, 1, 2]),
+        ([9, *[1] * 20], 0, [9, 1]),
+        ([9, 8, *PHRASE * 2, 7], 0, [9, 8, *PHRASE * 2, 7]),  # somebody may have said it twice
+    ],
+)
+def test_of_what_comes_three_times_the_first_is_left(tokens, keep, expected):
+    assert cut_loop(tokens, keep=keep) == expected
