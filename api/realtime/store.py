@@ -50,7 +50,7 @@ class LiveStore:
         # A local socket has no keep-alive, and redis-py refuses the option there.
         keepalive = {} if redis_url.startswith("unix:") else {"socket_keepalive": True}
         self._redis = Redis.from_url(
-            redis_url, socket_timeout=5, socket_connect_timeout=2, **keepalive
+            redis_url, socket_timeout=10, socket_connect_timeout=10, **keepalive
         )
         self._lease_ms = int(lease_s * 1000)
         self._num_open = 0
