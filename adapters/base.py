@@ -26,8 +26,6 @@ class Window:
         prompt: Context before the window, or None.
         temperature: Fixed sampling temperature, or None for greedy with the fallback ladder.
         with_logprobs: Whether segments are to have `token_logprobs`.
-        is_excerpt: Heard by `detect_language` only and never transcribed, so there is nothing to
-            keep, nor to pad further than the language needs.
     """
 
     key: str
@@ -38,7 +36,6 @@ class Window:
     timestamps: Timestamps = Timestamps.SEGMENT
     temperature: float | None = None
     with_logprobs: bool = False
-    is_excerpt: bool = False
 
     @property
     def duration_ms(self) -> int:

@@ -181,9 +181,7 @@ class BatchLoader:
     ) -> list[AdapterWindow]:
         key = voters_key(job_id)
         return [
-            AdapterWindow(
-                key=f"{key}:{start}", samples=self._decode(key, start, length), is_excerpt=True
-            )
+            AdapterWindow(key=f"{key}:{start}", samples=self._decode(key, start, length))
             for start, length in places
         ]
 

@@ -18,27 +18,42 @@ _FFT = 400
 _HOP = 160
 
 
-def count_frames(num_samples: int) -> int:
-    """Return how many frames hold `num_samples`, an even number as the encoder halves them."""
-    return -(-num_samples // (2 * _HOP)) * 2
-
-
 class Padding(Enum):
-    """What stands in the frames after a window's last sample."""
+    """What stands in the frames after a window's last sample, and how far it goes."""
 
     SILENCE = auto()
-    """The features of digital silence, as `transformers` and OpenAI have it."""
+    """The features of digital silence up to 30 s, as `transformers` and OpenAI have it."""
     ZEROS = auto()
-    """Zeros, somewhat louder than silence, as CTranslate2's users have it. Measured on whisper-base
-    it errs less, above all on clips of a few seconds: see benchmarks/README.md."""
+    """Zeros up to 30 s, somewhat louder than silence, as CTranslate2's users have it."""
+    SHORT = auto()
+    """Zeros for 3 s or somewhat more, and up to 10 s in all. Measured on whisper-base a shorter
+    window errs no more and costs what it lasts: see benchmarks/README.md."""
+
+
+_MAX_FRAMES = WINDOW_SAMPLES // _HOP
+_SHORT_TAIL = 300
+_SHORT_FEWEST = 1000
+_SHORT_STEP = 500  # few different lengths: rows of one length need no mask
+
+
+def count_frames(num_samples: int, padding: Padding) -> int:
+    """Return how many frames a window has with its padding; even, as the encoder halves them."""
+    if padding is not Padding.SHORT:
+        return _MAX_FRAMES
+    steps = -(-(num_samples // _HOP + _SHORT_TAIL) // _SHORT_STEP)
+    return min(_MAX_FRAMES, max(_SHORT_FEWEST, steps * _SHORT_STEP))
 
 
 class LogMel:
-    """Computes features on one device."""
+    """Computes features on one device.
+
+    Attributes:
+        padding: What it appends to samples.
+    """
 
     def __init__(self, num_bins: int, device: torch.device, padding: Padding) -> None:
+        self.padding = padding
         self._device = device
-        self._padding = padding
         self._taper = torch.hann_window(_FFT, device=device)
         filters = mel_filter_bank(
             num_frequency_bins=_FFT // 2 + 1,
@@ -52,7 +67,10 @@ class LogMel:
         self._filters = torch.from_numpy(filters).to(device, torch.float32).T.contiguous()
 
     def __call__(self, samples: Samples) -> torch.Tensor:
-        """Return features of shape (num_bins, 3000), float32, of at most 30 s of samples."""
+        """Return features of shape (num_bins, num_frames), float32, of at most 30 s of samples.
+
+        num_frames is 3000, or fewer with `Padding.SHORT`.
+        """
         padded = torch.zeros(WINDOW_SAMPLES, device=self._device)
         padded[: len(samples)] = torch.from_numpy(samples).to(self._device, torch.float32)
         spectrum = torch.stft(padded, _FFT, _HOP, window=self._taper, return_complex=True)
@@ -60,6 +78,6 @@ class LogMel:
         log_mel = (self._filters @ power).clamp(min=1e-10).log10()
         log_mel = torch.maximum(log_mel, log_mel.max() - 8.0)
         features = (log_mel + 4.0) / 4.0
-        if self._padding is Padding.ZEROS:
+        if self.padding is not Padding.SILENCE:
             features[:, len(samples) // _HOP :] = 0.0
-        return features
+        return features[:, : count_frames(len(samples), self.padding)]

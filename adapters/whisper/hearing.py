@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 from adapters.base import Window
 from adapters.whisper.encodings import Encodings
 from adapters.whisper.fallback import first_trial
-from adapters.whisper.features import FRAME_MS, LogMel, Padding
+from adapters.whisper.features import FRAME_MS, LogMel, Padding, count_frames
 from adapters.whisper.ladder import Attempt
 from adapters.whisper.network import Network
 from adapters.whisper.segments import Rest
@@ -24,20 +24,16 @@ class Hearing:
     def __init__(self, network: Network, vocabulary: Vocabulary) -> None:
         self._network = network
         self._vocabulary = vocabulary
-        padding = Padding.SILENCE if network.precision.is_reference else Padding.ZEROS
+        precision = network.precision
+        padding = Padding.SILENCE if precision.is_reference else Padding.ZEROS
+        if precision.int8:
+            padding = Padding.SHORT
         self._log_mel = LogMel(network.num_bins, network.device, padding)
         self._encodings = Encodings(network, self._log_mel)
 
     def detect_language(self, windows: Sequence[Window]) -> list[dict[str, float]]:
         """Return for each window the probability of every language."""
-        odds: dict[int, dict[str, float]] = {}
-        for is_excerpt in (False, True):
-            numbers = [n for n, window in enumerate(windows) if window.is_excerpt is is_excerpt]
-            if numbers:
-                encode = self._encodings.encode_excerpts if is_excerpt else self._encodings.encode
-                encoded = encode([windows[n] for n in numbers])
-                odds.update(zip(numbers, self._detect(encoded), strict=True))
-        return [odds[n] for n in range(len(windows))]
+        return self._detect(self._encodings.encode(windows))
 
     def begin(self, windows: Sequence[Window]) -> list[Attempt]:
         """Encode windows, and hear the language of those that name none."""
@@ -75,7 +71,9 @@ class Hearing:
             if whole is None:
                 whole = self._log_mel(attempt.window.samples)
             first = rest.start_ms // FRAME_MS
-            features.append(F.pad(whole[:, first:], (0, first)))
+            num_samples = len(attempt.window.samples) - rest.start_ms * SAMPLE_RATE_HZ // 1000
+            num_frames = count_frames(num_samples, self._log_mel.padding)
+            features.append(F.pad(whole[:, first:], (0, num_frames))[:, :num_frames])
         later = []
         encoded = self._network.encode(features)
         for (attempt, rest), heard, output in zip(rests, features, encoded, strict=True):

@@ -48,12 +48,15 @@ class DecoderCache:
     """Keys and values of a batch of rows.
 
     Shapes: self (num_layers, 2, num_rows, num_heads, num_positions, head_dim), cross the same with
-    the encoder's positions, 1500 of a whole window.
+    the encoder's positions of the longest row, 1500 at most; shorter rows need a mask.
     """
 
-    def __init__(self, own: torch.Tensor, cross: torch.Tensor) -> None:
+    def __init__(
+        self, own: torch.Tensor, cross: torch.Tensor, cross_mask: torch.Tensor | None = None
+    ) -> None:
         self._own = own
         self._cross = cross
+        self._cross_mask = cross_mask
         self.num_rows = own.shape[2]
 
     def own(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,12 +69,19 @@ class DecoderCache:
         part = self._cross[layer, :, : self.num_rows]
         return part[0], part[1]
 
+    @property
+    def cross_mask(self) -> torch.Tensor | None:
+        """What to add to cross-attention's scores of the rows that are left; None for nothing."""
+        return None if self._cross_mask is None else self._cross_mask[: self.num_rows]
+
     def drop(self, row: int) -> None:
         """Forget `row`; the last row moves to its number."""
         last = self.num_rows - 1
         if row != last:
             self._own[:, :, row] = self._own[:, :, last]
             self._cross[:, :, row] = self._cross[:, :, last]
+            if self._cross_mask is not None:
+                self._cross_mask[row] = self._cross_mask[last]
         self.num_rows = last
 
 
@@ -160,7 +170,9 @@ class DecoderLayer:
         keys, values = cache.cross(self._number)
         if place.watch is not None:
             place.watch.look(self._number, query, keys)
-        mixed = F.scaled_dot_product_attention(query.to(keys.dtype), keys, values, scale=1.0)
+        mixed = F.scaled_dot_product_attention(
+            query.to(keys.dtype), keys, values, attn_mask=cache.cross_mask, scale=1.0
+        )
         mixed = mixed.transpose(1, 2).reshape(hidden.shape).to(hidden.dtype)
         hidden = hidden + self._cross_out(mixed)
 

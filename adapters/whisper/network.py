@@ -101,7 +101,7 @@ class Network:
     def encode(self, features: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the encoder's output, shape (1500, width), for each window's features.
 
-        Features of fewer frames, equally many a window, give half as many positions.
+        Features of fewer frames give half as many positions; off the CPU all have equally many.
 
         On the CPU one window at a time is fastest (measured: the caches hold it).
         """
@@ -143,15 +143,23 @@ class Network:
                 dtype=precision.cross,
                 device=self.device,
             )
+        num_positions = [len(hidden) for hidden in encoded]
+        longest = max(num_positions)
         own = self._own[:, :, :num_rows]
-        cross = self._cross[:, :, :num_rows, :, : len(encoded[0])]
+        cross = self._cross[:, :, :num_rows, :, :longest]
         for row, hidden in enumerate(encoded):
             # (positions, layers * 2 * width) to (layers, 2, heads, positions, head_dim)
             parts = self._cross_key_values(hidden).view(
                 len(hidden), len(self._layers), 2, self._num_heads, self._head_dim
             )
-            cross[:, :, row] = parts.permute(1, 2, 3, 0, 4)
-        return DecoderCache(own, cross)
+            cross[:, :, row, :, : len(hidden)] = parts.permute(1, 2, 3, 0, 4)
+        if min(num_positions) == longest:
+            return DecoderCache(own, cross)
+        mask = torch.zeros((num_rows, 1, 1, longest), dtype=cross.dtype, device=self.device)
+        for row, length in enumerate(num_positions):
+            cross[:, :, row, :, length:] = 0.0  # what lies there may be no number
+            mask[row, ..., length:] = -torch.inf
+        return DecoderCache(own, cross, mask)
 
     def prefill(
         self, cache: DecoderCache, prefixes: Sequence[Sequence[int]], wanted: torch.Tensor
