@@ -1,14 +1,26 @@
 """Secrets in rows: sealed under the present key, or opened for a schema that knew no seals."""
 
-import json
+from typing import Any
 
-from sqlalchemy import Connection, String, column, select, table, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnClause,
+    Connection,
+    Text,
+    cast,
+    column,
+    literal,
+    select,
+    table,
+    type_coerce,
+    update,
+)
 from sqlalchemy import Uuid as UuidType
-from sqlalchemy.sql.expression import ColumnClause, TableClause
+from sqlalchemy.types import TypeEngine
 
 from core.db import sealer_of
 from core.sealing import MARK
-from models.base import SEALED_MEMBER, JsonData
+from models.base import SEALED_MEMBER, JsonData, Sealed, SealedJson
 
 COLUMNS = (
     ("api_keys", "webhook_secret"),
@@ -18,21 +30,24 @@ COLUMNS = (
     ("batches", "webhook_secret"),
     ("deliveries", "secret"),
 )
-_HEADERS = ("media", "source_headers")
-"""Kept until the media is fetched: not sealed anew, but opened where it must be."""
+_OBJECTS = (("media", "source_headers"), ("batches", "defaults"), ("batch_items", "line"))
+_OBJECT_HEAD = f'{{"{SEALED_MEMBER}": "'
+"""What both databases write before the text of a sealed object."""
 
 
 def seal_rows(connection: Connection) -> None:
-    """Seal what is in the clear or under an older key; nothing happens without a key."""
-    sealer = sealer_of(connection.dialect)
-    if sealer.mark is None:
+    """Seal what is in the clear or under an older key; nothing happens without a key.
+
+    Raises:
+        SealBroken: One was sealed with a key that is not there.
+    """
+    mark = sealer_of(connection.dialect).mark
+    if mark is None:
         return
     for name, field in COLUMNS:
-        rows, secret = _name(name, field)
-        wanted = secret.is_not(None) & secret.not_like(f"{sealer.mark}%")
-        for row in connection.execute(select(rows).where(wanted)).all():
-            text = sealer.seal(sealer.unseal(row[1]))
-            connection.execute(update(rows).where(rows.c.id == row[0]).values({field: text}))
+        _rewrite(connection, name, field, (Sealed(), Sealed()), unless=mark)
+    for name, field in _OBJECTS:
+        _rewrite(connection, name, field, (SealedJson(), SealedJson()), unless=_OBJECT_HEAD + mark)
 
 
 def open_rows(connection: Connection) -> None:
@@ -41,20 +56,38 @@ def open_rows(connection: Connection) -> None:
     Raises:
         SealBroken: One was sealed with a key that is not there.
     """
-    sealer = sealer_of(connection.dialect)
     for name, field in COLUMNS:
-        rows, secret = _name(name, field)
-        for row in connection.execute(select(rows).where(secret.like(f"{MARK}%"))).all():
-            text = sealer.unseal(row[1])
-            connection.execute(update(rows).where(rows.c.id == row[0]).values({field: text}))
-    name, field = _HEADERS
-    rows = table(name, column("id", UuidType()), column(field, JsonData))
-    for row in connection.execute(select(rows).where(rows.c[field].is_not(None))).all():
-        if SEALED_MEMBER in row[1]:
-            headers = json.loads(sealer.unseal(row[1][SEALED_MEMBER]))
-            connection.execute(update(rows).where(rows.c.id == row[0]).values({field: headers}))
+        _rewrite(connection, name, field, (Sealed(), Text()), where=MARK)
+    for name, field in _OBJECTS:
+        _rewrite(connection, name, field, (SealedJson(), JsonData), where=_OBJECT_HEAD + MARK)
 
 
-def _name(name: str, field: str) -> tuple[TableClause, ColumnClause[str]]:
-    secret: ColumnClause[str] = column(field, String())
-    return table(name, column("id", UuidType()), secret), secret
+def _rewrite(
+    connection: Connection,
+    name: str,
+    field: str,
+    types: tuple[TypeEngine[Any], TypeEngine[Any]],
+    *,
+    where: str = "",
+    unless: str | None = None,
+) -> None:
+    """Read a column as one type and write it as another.
+
+    Args:
+        types: Of reading and of writing.
+        where: What the stored texts begin with that are meant.
+        unless: What those begin with that are not.
+    """
+    keys: list[ColumnClause[Any]] = [column("id", UuidType())]
+    if name == "batch_items":
+        keys = [column("batch_id", UuidType()), column("index", BigInteger())]
+    rows = table(name, *keys, column(field))
+    stored = cast(rows.c[field], Text)
+    wanted = [stored.like(f"{where}%")]  # of NULL it is not true either
+    if unless is not None:
+        wanted.append(stored.not_like(f"{unless}%"))
+    query = select(*keys, type_coerce(rows.c[field], types[0])).where(*wanted)
+    for *found, value in connection.execute(query).all():
+        here = [key == part for key, part in zip(keys, found, strict=True)]
+        written = literal(value, types[1])
+        connection.execute(update(rows).where(*here).values({field: written}))

@@ -61,11 +61,12 @@ class Sealed(TypeDecorator[str]):
 
 JsonData = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
-SEALED_MEMBER = "$sealed"
+SEALED_MEMBER = "(sealed)"
+"""No name of a header or an option: what a caller sends is never taken for it."""
 
 
 class SealedJson(TypeDecorator[dict[str, Any]]):
-    """An object of secrets; sealed it is `{"$sealed": text}`."""
+    """An object with secrets in it; sealed it is `{"(sealed)": text}`."""
 
     impl = JsonData
     cache_ok = True

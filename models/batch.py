@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from core.errors import InvalidTransition
 from core.ids import new_id
-from models.base import Base, Sealed
+from models.base import Base, Sealed, SealedJson
 
 
 class BatchStatus(StrEnum):
@@ -84,7 +84,7 @@ class Batch(Base):
     manifest_key: Mapped[str | None] = mapped_column(Text)
     prefix: Mapped[str | None] = mapped_column(Text)
     glob: Mapped[str | None] = mapped_column(Text)
-    defaults: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    defaults: Mapped[dict[str, Any]] = mapped_column(SealedJson, default=dict)
     num_lines: Mapped[int | None]
     position: Mapped[int] = mapped_column(default=0)
     last_key: Mapped[str | None] = mapped_column(Text)
@@ -157,7 +157,7 @@ class BatchItem(Base):
     index: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     custom_id: Mapped[str | None] = mapped_column(String(500))
     job_id: Mapped[UUID | None]
-    line: Mapped[dict[str, Any] | None]
+    line: Mapped[dict[str, Any] | None] = mapped_column(SealedJson)
     status: Mapped[ItemStatus] = mapped_column(String(16), default=ItemStatus.OPEN)
     error_code: Mapped[str | None] = mapped_column(String(64))
     error_message: Mapped[str | None] = mapped_column(Text)

@@ -2,12 +2,14 @@
 
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from lifecycle import expansion
 from models import BatchItem, Job
 from tests.integration.batches.conftest import counts, line
 from workers import expand as expand_module
+
+SECRET = "whsec_" + "A" * 32
 
 
 def test_retry_touches_only_what_failed(stack, mixed):
@@ -40,7 +42,8 @@ def test_retry_touches_only_what_failed(stack, mixed):
 def test_retry_reads_lines_again_whose_media_was_not_there(stack, monkeypatch):
     monkeypatch.setattr(expand_module, "LINES_PER_TRANSACTION", 2)
     good, *_ = stack.store_audio("good.wav")
-    lines = [line(f"late-{n}", f"inbox/late-{n}.wav", priority="standard") for n in range(5)]
+    options = {"priority": "standard", "webhook_secret": SECRET}
+    lines = [line(f"late-{n}", f"inbox/late-{n}.wav", **options) for n in range(5)]
     batch_id = stack.submit([line("good", good), *lines, line("wrong", good, temperature=7)])
     stack.run()
     assert counts(stack.get(batch_id)) == {"completed": 1, "failed": 6}
@@ -64,6 +67,8 @@ def test_retry_reads_lines_again_whose_media_was_not_there(stack, monkeypatch):
     with stack.context.sessions() as session:
         kept = session.scalars(select(BatchItem.custom_id).where(BatchItem.line.is_not(None)))
         assert list(kept) == ["late-4"]
+        in_row = session.scalar(text("SELECT line FROM batch_items WHERE line IS NOT NULL"))
+        assert SECRET not in str(in_row)
 
 
 def test_a_retry_waits_for_room_like_the_first_try(stack, monkeypatch):

@@ -1,16 +1,23 @@
 """One set of migrations makes, checks and removes the tables on both databases."""
 
 import threading
+from datetime import UTC, datetime
 
 import pytest
 from alembic import command
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import OperationalError
 
-from core.db import make_engine, make_sessions, read_session, schema_transaction
+from core.db import (
+    make_engine,
+    make_sessions,
+    read_session,
+    schema_transaction,
+    unit_of_work,
+)
 from core.sealing import SealBroken, Sealer
 from migrations.run import make_config, migrate, migrate_url
-from models import LOCAL_KEY_ID, ApiKey, Base, WebhookEndpoint
+from models import LOCAL_KEY_ID, ApiKey, Base, Batch, BatchItem, WebhookEndpoint
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -97,6 +104,46 @@ def test_secrets_are_sealed_and_opened_again_on_the_way_back(empty_url, engine) 
         command.downgrade(make_config(connection), "0005")
     back.dispose()
     assert secrets(engine) == plain
+
+
+def test_objects_with_secrets_are_sealed_and_opened_likewise(empty_url, engine) -> None:
+    stored = ("SELECT defaults FROM batches", "SELECT line FROM batch_items")
+
+    def in_rows() -> str:
+        with engine.connect() as connection:
+            return " ".join(str(connection.execute(text(query)).scalar_one()) for query in stored)
+
+    def read(sealer: Sealer) -> tuple[dict, dict | None]:
+        own = make_engine(empty_url, sealer=sealer)
+        with read_session(make_sessions(own)) as session:
+            batch, item = session.scalars(select(Batch)).one(), session.scalars(select(BatchItem))
+            found = batch.defaults, item.one().line
+        own.dispose()
+        return found
+
+    plain = {"webhook_secret": "whsec_a"}, {"media_headers": {"X-Key": "whsec_b"}}
+    migrate_url(empty_url)  # without a key
+    with unit_of_work(make_sessions(engine)) as uow:
+        at = datetime.now(UTC)
+        batch = Batch(key_id=LOCAL_KEY_ID, prefix="a/", defaults=plain[0], created_at=at)
+        uow.session.add(batch)
+        uow.session.flush()
+        uow.session.add(BatchItem(batch_id=batch.id, index=0, line=plain[1]))
+    assert "whsec_a" in in_rows()
+    old, new = "o" * 32, "n" * 32
+    for sealer, reader in ((Sealer([old]), Sealer([old])), (Sealer([new, old]), Sealer([new]))):
+        migrate_url(empty_url, sealer=sealer)
+        first = in_rows()
+        assert "whsec" not in first
+        migrate_url(empty_url, sealer=sealer)
+        assert in_rows() == first
+        assert read(reader) == plain
+
+    back = make_engine(empty_url, sealer=Sealer([new]))
+    with schema_transaction(back) as connection:
+        command.downgrade(make_config(connection), "0005")
+    back.dispose()
+    assert read(Sealer()) == plain
 
 
 def test_the_local_key_is_there_from_the_start(empty_url, engine) -> None:
