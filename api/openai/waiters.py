@@ -55,6 +55,9 @@ class Waiters:
             here = {name: set(tokens) for name, tokens in self._here.items()}
             if here:
                 await anyio.to_thread.run_sync(partial(self._renew, here))
+            for name, tokens in here.items():
+                for token in tokens - self._here.get(name, set()):  # left while it was renewed
+                    await anyio.to_thread.run_sync(partial(self._forget, name, token))
 
     async def leave(self, name: str, token: str) -> None:
         """Count a request no longer; see `Place.leave`."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from api.app import create_app
 from api.context import ApiContext
 from api.hub import EventHub
 from api.metrics import Metrics
+from api.openai import waiters as waiters_module
 from api.openai import waiting as waiting_module
 from api.openai.waiters import Place, Waiters
 from core.db import read_session
@@ -221,7 +223,7 @@ def test_a_process_that_died_holds_no_job(redis_url: str):
     async def renew() -> bool:
         waiters = Waiters(redis, lease_s=0.3)
         place = await waiters.enter(once)
-        first = redis.zscore(place.name, place.token)
+        first = redis.zscore(place.name, place.token) or 0
         with suppress(TimeoutError):
             await asyncio.wait_for(waiters.run(), 0.4)
         return (redis.zscore(place.name, place.token) or 0) > first
@@ -230,6 +232,33 @@ def test_a_process_that_died_holds_no_job(redis_url: str):
         dead, other = asyncio.run(die()), Waiters(redis)
         wait_for(lambda: not other.is_awaited(dead.name), what="its lease has expired")
         wait_for(lambda: asyncio.run(renew()), what="who lives is renewed")
+
+
+def test_who_leaves_while_it_is_renewed_has_left(redis_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(waiters_module, "RENEWALS_PER_LEASE", 1000)  # soon, and valid for long
+    once = Once(key_id=LOCAL_KEY_ID, idempotency_key="k", fingerprint="")
+
+    async def leave_late(redis: Redis) -> None:
+        waiters, loop = Waiters(redis), asyncio.get_running_loop()
+        place = await waiters.enter(once)
+        real, renewed = waiters._renew, threading.Event()
+
+        def renew(tokens: dict[str, set[str]]) -> None:
+            asyncio.run_coroutine_threadsafe(place.leave(), loop).result(30)
+            real(tokens)
+            renewed.set()
+
+        monkeypatch.setattr(waiters, "_renew", renew)
+        running = asyncio.create_task(waiters.run())
+        try:
+            assert await asyncio.to_thread(renewed.wait, 30)
+            gone = partial(wait_for, lambda: not waiters.is_awaited(place.name), timeout_s=20)
+            await asyncio.to_thread(gone, what="nobody waits")  # its lease would last longer
+        finally:
+            running.cancel()
+
+    with Redis.from_url(redis_url) as redis:
+        asyncio.run(leave_late(redis))
 
 
 @pytest.mark.parametrize("stream", ["false", "true"])
