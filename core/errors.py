@@ -30,6 +30,7 @@
     + StorageUnavailable
     + SourceUnavailable      the server behind a `media_url` does not answer now
     + ServiceUnavailable
+      - SealBroken           a secret in the database was sealed with a key that is not there
     + DeviceOutOfMemory
   x AdapterFailure           the model broke its contract for a window
     + TokenLimitReached      a hypothesis ran into its token cap and cannot be trusted
@@ -222,6 +223,10 @@ class SourceUnavailable(Transient):
 class ServiceUnavailable(Transient):
     code = "service_unavailable"
     title = "The service cannot answer in time"
+
+
+class SealBroken(ServiceUnavailable):
+    """Data was sealed with another secret, or changed since; a process with the key may read it."""
 
 
 class DeviceOutOfMemory(Transient):

@@ -8,14 +8,12 @@ from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from core.errors import SealBroken
+
 _ANSWER, _COLUMN = b"scriptorium sealed answer", b"scriptorium sealed column"
 
 MARK = "sealed:"
 MIN_KEY_CHARS = 32
-
-
-class SealBroken(Exception):
-    """The data was sealed with another secret, or changed since."""
 
 
 def seal(data: bytes, *, secret: str) -> bytes:
@@ -36,7 +34,7 @@ def unseal(sealed: bytes, *, secret: str) -> bytes:
     try:
         return _box(secret, _ANSWER).decrypt(sealed)
     except InvalidToken as exc:
-        raise SealBroken from exc
+        raise SealBroken("sealed with another secret, or changed since") from exc
 
 
 class Sealer:
@@ -71,7 +69,10 @@ class Sealer:
         head, _, token = stored.removeprefix(MARK).partition(":")
         box = self._boxes.get(f"{MARK}{head}:")
         if box is None:
-            raise SealBroken("sealed with a key that is not among SCRIPTORIUM_SEAL_KEYS")
+            raise SealBroken(
+                "a secret in the database was sealed with a key that is neither among "
+                "SCRIPTORIUM_SEAL_KEYS nor in seal.key"
+            )
         try:
             return box.decrypt(token.encode()).decode()
         except InvalidToken as exc:

@@ -1,6 +1,7 @@
 import pytest
 
-from core.sealing import SealBroken, Sealer, seal, unseal
+from core.errors import SealBroken
+from core.sealing import Sealer, seal, unseal
 
 ONE, TWO = "sk-one", "sk-two"
 

@@ -15,7 +15,8 @@ from core.db import (
     schema_transaction,
     unit_of_work,
 )
-from core.sealing import SealBroken, Sealer
+from core.errors import SealBroken
+from core.sealing import Sealer
 from migrations.run import make_config, migrate, migrate_url
 from models import LOCAL_KEY_ID, ApiKey, Base, Batch, BatchItem, WebhookEndpoint
 
