@@ -104,7 +104,7 @@ class StreamSession(SteppedSession):
         if self._turns and self._turns[0].answer is not None and not self._turns[0].closes:
             # The beginning of the next utterance: as a rule nothing of it is confirmed yet.
             begun = self._settle(self._turns[0])
-            self._late = begun if begun.delta or begun.closes else None
+            self._late = begun if begun.delta else None
         return update
 
     def _settle(self, turn: Turn) -> StreamUpdate:

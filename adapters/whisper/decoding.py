@@ -25,7 +25,7 @@ class DecodeRow:
     """What to decode.
 
     Attributes:
-        encoded: The encoder's output, shape (1500, width).
+        encoded: The encoder's output, shape (1500 or fewer, width).
         prefix: All tokens before the first predicted one.
         start_index: Where <|startoftranscript|> stands in `prefix`.
         temperature: 0.0 is greedy.

@@ -182,8 +182,8 @@ class Network:
         """Read a finished text once more and watch where `heads` (layer, head) look.
 
         Returns:
-            Scores before the softmax, shape (num_heads, num_tokens, 1500), and the logits at
-            every token, shape (num_tokens, vocab_size); both float32.
+            Scores before the softmax, shape (num_heads, num_tokens, len(encoded)), and the logits
+            at every token, shape (num_tokens, vocab_size); both float32.
         """
         by_layer = defaultdict(list)
         for layer, head in heads:
