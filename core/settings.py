@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from core.errors import InvalidInput
 from core.sealing import MIN_KEY_CHARS, Sealer
 
 _PREFIX = "SCRIPTORIUM_"
@@ -197,15 +198,22 @@ class Settings(BaseSettings):
 
     @cached_property
     def sealer(self) -> Sealer:
-        """What seals secrets in the database."""
+        """What seals secrets in the database.
+
+        Raises:
+            InvalidInput: The key's file is damaged: sealing under what is left of it is no seal.
+        """
         if self.seal_keys is not None:
             return Sealer(_split_keys(self.seal_keys))
         if self.database_url is not None:
             return Sealer()
         try:
-            return Sealer([self.seal_file.read_text(encoding="ascii").strip()])
+            key = self.seal_file.read_text(encoding="ascii").strip()
         except FileNotFoundError:
             return Sealer()
+        if len(key) < MIN_KEY_CHARS:  # a disk that was full, a copy that broke off
+            raise InvalidInput(f"{self.seal_file} is damaged; put back the key that was in it")
+        return Sealer([key])
 
     @property
     def seal_file(self) -> Path:

@@ -36,13 +36,14 @@ _OBJECT_HEAD = f'{{"{SEALED_MEMBER}": "'
 
 
 def seal_rows(connection: Connection) -> None:
-    """Seal what is in the clear or under an older key; nothing happens without a key.
+    """Seal what is in the clear or under an older key; without a key there must be no seal.
 
     Raises:
         SealBroken: One was sealed with a key that is not there.
     """
     mark = sealer_of(connection.dialect).mark
     if mark is None:
+        open_rows(connection)
         return
     for name, field in COLUMNS:
         _rewrite(connection, name, field, (Sealed(), Sealed()), unless=mark)

@@ -122,6 +122,10 @@ def test_the_embedded_database_gets_a_key_of_its_own_once(tmp_path):
     assert Settings(data_dir=tmp_path).sealer.mark == mark is not None
     assert (tmp_path / "seal.key").stat().st_mode & 0o077 == 0
 
+    (tmp_path / "seal.key").write_text("")
+    with pytest.raises(InvalidInput, match="damaged"):
+        _ = Settings(data_dir=tmp_path).sealer
+
     elsewhere = Settings(data_dir=tmp_path, database_url="postgresql://db/x")
     assert elsewhere.sealer.mark is None  # that database may have other users
     chosen = Settings(data_dir=tmp_path, seal_keys="a" * 32)
