@@ -14,6 +14,7 @@ Nothing of a session outlives its keys, and every key expires unless its owner r
 import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Any, Self
 from uuid import UUID
 
@@ -25,6 +26,11 @@ WAKE_LENGTH = 16
 """Hints that are kept; losing one costs at most `WAKE_S`."""
 WAKE_S = 0.5
 """How long a worker sleeps at most before it looks for waiting sessions."""
+
+
+def can_reduce_noise() -> bool:
+    """Whether the filter is installed; there are builds of it for Linux only."""
+    return find_spec("webrtc_noise_gain") is not None
 
 
 def session_key(session_id: str) -> str:

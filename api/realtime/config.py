@@ -17,7 +17,7 @@ from api.realtime.fields import (
 )
 from core.checkpoints import get_model
 from core.errors import InvalidOption
-from core.live import Encoding, LiveConfig, NoiseReduction
+from core.live import Encoding, LiveConfig, NoiseReduction, can_reduce_noise
 from core.options import AUTO, MULTI, TranscribeOptions
 from core.settings import Settings
 from lifecycle.submissions import check_text
@@ -177,8 +177,14 @@ def _include(config: LiveConfig, fields: Session | BetaSession) -> LiveConfig:
 
 
 def _reduce_noise(config: LiveConfig, given: Reduction | None) -> LiveConfig:
-    reduction = None if given is None else NoiseReduction(given.type)
-    return replace(config, noise_reduction=reduction)
+    if given is None:
+        return replace(config, noise_reduction=None)
+    if not can_reduce_noise():
+        raise InvalidOption(
+            "noise_reduction: the filter is not installed on this platform; null works.",
+            param="noise_reduction",
+        )
+    return replace(config, noise_reduction=NoiseReduction(given.type))
 
 
 def _model_name(settings: Settings, name: str | None) -> str:

@@ -1,7 +1,6 @@
 """Noise taken out of a stream before anybody looks for speech in it: WebRTC's suppressor."""
 
 import numpy as np
-from webrtc_noise_gain import AudioProcessor
 
 from adapters.base import Samples
 from core.live import NoiseReduction
@@ -20,6 +19,9 @@ class NoiseFilter:
     """Filters one stream; what it gives does not depend on how the samples are cut."""
 
     def __init__(self, reduction: NoiseReduction) -> None:
+        # Not everywhere, and the API asks `can_reduce_noise` before it lets anybody want it.
+        from webrtc_noise_gain import AudioProcessor  # noqa: PLC0415
+
         self._processor = AudioProcessor(_NO_GAIN, _LEVELS[reduction])
         self._rest = np.zeros(0, np.int16)
 

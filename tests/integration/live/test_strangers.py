@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from websockets.exceptions import InvalidStatus
 
+from api.realtime import config
 from tests.integration.api.conftest import make_key
 from tests.integration.live.conftest import Live
 from tests.integration.live.test_realtime import MANUAL
@@ -109,6 +110,19 @@ BAD_SETTINGS = [
     ({"audio": {"input": {"transcription": {"prompt": "\0"}}}}, "prompt"),
     ("nothing", "session"),
 ]
+
+
+def test_where_the_filter_is_not_installed_noise_reduction_is_refused_by_name(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "can_reduce_noise", lambda: False)
+    client = live.connect()
+    wanted = {"audio": {"input": {"noise_reduction": {"type": "near_field"}}}}
+
+    client.send("session.update", session=wanted)
+
+    assert client.receive_until_error()["error"]["param"] == "noise_reduction"
+    client.update(noise_reduction=None, **MANUAL)
 
 
 def test_nonsense_is_answered_by_name_and_the_session_goes_on(live: Live) -> None:
