@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from threading import Lock
 
 from cli.sources import Source
 from core.errors import ServiceUnavailable
@@ -109,7 +110,7 @@ class Entry:
 
 
 class Ledger:
-    """One writer thread a process; several processes may share the file.
+    """Its threads write one after the other; several processes may share the file.
 
     A fingerprint stands for everything that changes the transcripts: server, model and revision,
     options, formats, place.
@@ -117,6 +118,7 @@ class Ledger:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
+        self._writing = Lock()
 
     def find(self, source: Source, fingerprint: str) -> Entry | None:
         """Return the entry, unless there is none or the file has changed since."""
@@ -156,6 +158,14 @@ class Ledger:
         ).fetchone()
         return found is not None
 
+    def own(self, source: Source, fingerprint: str, outputs: Iterable[Path]) -> None:
+        """Note transcripts that are about to be written.
+
+        Should we die before the entry says so, the next run finds them its own to replace.
+        """
+        with self._writing, self._connection:
+            self._own(source, fingerprint, outputs)
+
     def record(
         self,
         source: Source,
@@ -167,8 +177,8 @@ class Ledger:
         transfer: Transfer | None = None,
     ) -> None:
         """Set the entry; durable when this returns."""
-        before = self._find_transfer(source, fingerprint)
-        with self._connection:
+        with self._writing, self._connection:
+            before = self._find_transfer(source, fingerprint)
             self._connection.execute(
                 "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?)",
                 (
@@ -180,15 +190,12 @@ class Ledger:
                     job_id,
                 ),
             )
-            self._connection.executemany(
-                "INSERT OR REPLACE INTO outputs VALUES (?, ?, ?)",
-                [(_blob(path), _blob(source.path), fingerprint) for path in outputs],
-            )
+            self._own(source, fingerprint, outputs)
             self._replace_transfer(source, fingerprint, before, transfer)
 
     def ship(self, manifest: Manifest, sources: Iterable[Source], fingerprint: str) -> None:
         """Note a batch that is about to be sent, and the files in it; all of it or nothing."""
-        with self._connection:
+        with self._writing, self._connection:
             self._connection.execute(
                 "INSERT OR REPLACE INTO batches VALUES (?, ?, ?)",
                 (manifest.key, manifest.body, manifest.batch_id),
@@ -200,7 +207,7 @@ class Ledger:
 
     def note_batch(self, key: str, batch_id: str) -> None:
         """Note the server's name for a batch; what was sent is no longer needed."""
-        with self._connection:
+        with self._writing, self._connection:
             self._connection.execute(
                 "UPDATE batches SET batch_id = ?, body = ? WHERE key = ?", (batch_id, b"", key)
             )
@@ -211,6 +218,12 @@ class Ledger:
             "SELECT body, batch_id FROM batches WHERE key = ?", (key,)
         ).fetchone()
         return None if row is None else Manifest(key=key, body=row[0], batch_id=row[1])
+
+    def _own(self, source: Source, fingerprint: str, outputs: Iterable[Path]) -> None:
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO outputs VALUES (?, ?, ?)",
+            [(_blob(path), _blob(source.path), fingerprint) for path in outputs],
+        )
 
     def _find_transfer(self, source: Source, fingerprint: str) -> Transfer | None:
         row = self._connection.execute(
@@ -261,7 +274,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
     except OSError as exc:
         raise ServiceUnavailable(f"{path} cannot be kept: {exc.strerror}.") from exc
     try:
-        with closing(sqlite3.connect(path, timeout=_BUSY_S)) as connection:
+        with closing(sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(_SCHEMA)
             yield Ledger(connection)

@@ -79,10 +79,26 @@ class RunLoop(ABC, Generic[OutcomeT]):
         except Stopped:
             if not all(future.done() for future in self._futures):
                 self.view.say("Interrupted; waiting for what is on its way. Again to end at once.")
+            self._shut_down()
+            self._take_written()
             raise
         finally:
-            for pool in (self._uploads, self._watchers):
-                pool.shutdown(cancel_futures=self.stop.is_set())
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        for pool in (self._uploads, self._watchers):
+            pool.shutdown(cancel_futures=self.stop.is_set())
+
+    def _take_written(self) -> None:
+        """Note transcripts that were written after the run was stopped, so that none is redone."""
+        for future, subject in self._futures.items():
+            if future.cancelled() or future.exception() is not None:
+                continue
+            outcome = future.result()
+            if not isinstance(outcome, FileResult) or not isinstance(subject, Item):
+                continue
+            if outcome.status == "completed":
+                self._finish(subject, outcome)
 
     @abstractmethod
     def _start_steps(self, now_s: float) -> None:

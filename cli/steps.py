@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cli.client import Client, NotNow, Refused
-from cli.ledger import Entry
+from cli.ledger import Entry, Ledger
 from cli.outputs import FORMATS, with_format, write_atomically
 from cli.sources import Source
 from core.errors import Forbidden, Unauthenticated
@@ -116,6 +116,7 @@ class Steps:
 
     client: Client
     plan: Plan
+    ledger: Ledger
 
     def take(
         self, action: Callable[[ItemT], OutcomeT], item: ItemT
@@ -169,6 +170,7 @@ class Steps:
             for name in {*self.plan.formats, *(["txt"] if self.plan.with_text else [])}
         }
         outputs = [(with_format(item.stem, name), texts[name]) for name in self.plan.formats]
+        self.ledger.own(item.source, self.plan.fingerprint, [path for path, _ in outputs])
         try:
             for path, data in outputs:
                 write_atomically(path, data)

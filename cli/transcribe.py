@@ -151,7 +151,7 @@ def _transcribe(
             _set_aside_others(client, items)
         view = cleanup.enter_context(ProgressView(tally))
         results.say = view.say
-        steps = Steps(client=client, plan=plan)
+        steps = Steps(client=client, plan=plan, ledger=ledger)
         common = (steps, ledger, tally, view, stop.event, results.add)
         if request.server is None:
             Runner(*common).run(items)

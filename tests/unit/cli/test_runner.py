@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli import run_loop
+from cli import run_loop, steps
 from cli import runner as module
 from cli.client import NotNow, Refused
 from cli.ledger import State, open_ledger
@@ -109,7 +109,9 @@ def run(tmp_path, server, ledger):
         tally = Tally(num_files=len(items), started_s=time.monotonic())
         options = {"formats": ("txt",), "with_text": False, "deletes_jobs": False, **plan}
         runner = Runner(
-            steps=Steps(client=server, plan=Plan(options={}, fingerprint="f", **options)),
+            steps=Steps(
+                client=server, plan=Plan(options={}, fingerprint="f", **options), ledger=ledger
+            ),
             ledger=ledger,
             tally=tally,
             view=ProgressView(tally),
@@ -293,6 +295,46 @@ def test_stopping_leaves_submitted_jobs_in_the_ledger(run, server, ledger):
         run(first, *[run.item(f"{number}.mp3") for number in range(1, 10)])
     assert ledger.find(first.source, "f").state in (State.SUBMITTED, State.SUBMITTING)
     assert run.results == []
+
+
+def test_a_transcript_that_is_written_while_the_run_stops_is_not_redone(
+    run, server, ledger, monkeypatch
+):
+    is_interrupted = threading.Event()
+    monkeypatch.setattr(ProgressView, "say", lambda *_: is_interrupted.set())
+    fetch = server.get_transcript
+
+    def stop_and_wait(job_id, format_name):
+        run.stop.set()
+        assert is_interrupted.wait(10)
+        return fetch(job_id, format_name)
+
+    server.get_transcript = stop_and_wait
+    item = run.item("a.mp3")
+
+    with pytest.raises(Stopped):
+        run(item)
+
+    assert item.source.path.with_suffix(".txt").exists()
+    assert ledger.is_done(item.source, "f")
+
+
+def test_transcripts_of_a_run_that_dies_before_its_entry_are_its_own(run, server, ledger):
+    item = run.item("a.mp3")
+    output = item.source.path.with_suffix(".txt")
+
+    def die(_path, _data):
+        assert ledger.is_ours(output, item.source)
+        raise KeyboardInterrupt
+
+    server.get_transcript = lambda *_: b"text"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steps, "write_atomically", die)
+        with pytest.raises(KeyboardInterrupt):
+            run(item)
+
+    assert ledger.is_ours(output, item.source)
+    assert not ledger.is_done(item.source, "f")
 
 
 def test_an_embedded_server_keeps_nothing_of_what_is_done(run, server):
