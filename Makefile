@@ -27,7 +27,7 @@ test-unit: $(VENV)/.test ## Fast tests without I/O
 	$(PYTEST) tests/unit
 
 test-integration: setup $(VENV)/.test ## Real database, Redis and S3 servers, started here
-	$(PYTEST) -n 2 --dist loadfile tests/integration
+	$(PYTEST) -n 3 --dist loadfile tests/integration
 
 test-adapters: setup $(VENV)/.test ## Models on the CPU
 	$(PYTEST) -n 2 --dist loadfile tests/adapters
