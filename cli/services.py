@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cli.config import join_models, load_settings
 from cli.exposure import check_exposure
+from core.settings import limit_spinning
 
 _AUTOGROUP = Path("/proc/self/autogroup")
 
@@ -46,6 +47,7 @@ def run_worker(
     nice: int,
 ) -> int:
     """Work until a signal comes; returns the exit code."""
+    limit_spinning()
     from workers import run
 
     if nice:

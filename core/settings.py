@@ -237,6 +237,19 @@ def _split_keys(value: SecretStr) -> list[str]:
     return [key.strip() for key in value.get_secret_value().split(",") if key.strip()]
 
 
+def limit_spinning() -> None:
+    """Let threads of torch spin shortly, not for milliseconds, when they wait for one another.
+
+    To be called before torch is imported, since GNU's OpenMP reads it once. 20,000 turns outlast
+    the gap between two sums; a thread that spins longer takes the core from the decoder beside it.
+    Measured through `up` on two cores: 1.11 times as fast as faster-whisper instead of 1.02, and
+    alone no slower; 5,000 turns are 8 % slower, sleeping at once 50 %. What the operator has
+    chosen stands.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+
 def child_environment(settings: Settings, **overrides: str) -> dict[str, str]:
     """Return the environment of a process that is to read the very settings of `settings`.
 

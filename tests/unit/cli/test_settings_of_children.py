@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from cli.config import join_models, load_settings
@@ -6,7 +8,7 @@ from cli.exposure import check_exposure, is_loopback
 from cli.local_keys import ensure_seal
 from cli.processes import BROKER, FRONT, WORK, plan_processes
 from core.errors import InvalidInput
-from core.settings import Settings, child_environment
+from core.settings import Settings, child_environment, limit_spinning
 
 
 def test_a_child_reads_the_very_settings(monkeypatch, tmp_path):
@@ -131,3 +133,25 @@ def test_the_embedded_database_gets_a_key_of_its_own_once(tmp_path):
     chosen = Settings(data_dir=tmp_path, seal_keys="a" * 32)
     ensure_seal(chosen)
     assert chosen.sealer.mark != mark
+
+
+@pytest.mark.parametrize(
+    ("chosen", "spins"),
+    [
+        ({}, "20000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "PASSIVE"}, None),
+    ],
+)
+def test_threads_spin_shortly_unless_the_operator_has_chosen(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], spins: str | None
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+        monkeypatch.delenv(name)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+
+    limit_spinning()
+
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
