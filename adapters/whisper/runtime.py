@@ -23,6 +23,7 @@ from adapters.whisper.ladder import Attempt, Ladder, Outcome
 from adapters.whisper.network import Network
 from adapters.whisper.precision import choose_precision
 from adapters.whisper.segments import (
+    PART_NOT_UNDERSTOOD,
     Rest,
     Span,
     append,
@@ -169,7 +170,8 @@ class WhisperRuntime:
             best.verdict is not Verdict.GOOD or best.scores.no_speech_prob > MAX_NO_SPEECH_PROB
         )
         if best.verdict is Verdict.SILENCE or (attempt.is_unheard and is_doubtful):
-            return Hypothesis(language=attempt.language), None
+            doubts = (PART_NOT_UNDERSTOOD,) if attempt.is_unheard else ()
+            return Hypothesis(language=attempt.language, warnings=doubts), None
         tokens, resume_ms = split_unfinished(
             best.answer.tokens, timestamp_begin=self._vocabulary.timestamp_begin
         )

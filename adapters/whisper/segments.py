@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from adapters.whisper.vocabulary import TIMESTAMP_STEP_MS
 from core.transcript import Hypothesis
 
+PART_NOT_UNDERSTOOD = "part_not_understood"
+"""A warning: sound of seconds follows the text of a window, and no text for it was trustworthy."""
+
 SHORTEST_TAIL_MS = 2_500
 """Above what a pause at a window's end and an early timestamp make up together."""
 _LEAST_PROGRESS_MS = 500
@@ -113,4 +116,5 @@ def find_rest(
 def append(answer: Hypothesis, rest: Hypothesis, *, offset_ms: int) -> Hypothesis:
     """Return `answer` with the segments of `rest`, which begins at `offset_ms`."""
     shifted = tuple(segment.shift(offset_ms) for segment in rest.segments)
-    return replace(answer, segments=answer.segments + shifted)
+    warnings = tuple(dict.fromkeys(answer.warnings + rest.warnings))
+    return replace(answer, segments=answer.segments + shifted, warnings=warnings)

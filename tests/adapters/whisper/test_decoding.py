@@ -13,6 +13,7 @@ from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneratio
 from adapters.base import LoadOptions, Window
 from adapters.whisper.features import LogMel, Padding, count_frames
 from adapters.whisper.runtime import WhisperRuntime
+from adapters.whisper.segments import PART_NOT_UNDERSTOOD
 from core.options import TaskKind, Timestamps
 from tests.adapters.whisper.conftest import CLIPS
 
@@ -299,6 +300,29 @@ def test_what_an_answer_left_out_at_the_end_is_heard_after_all(
     assert answer.text.lower().endswith("what you can do for your country.")
     assert answer.segments[1].start_ms >= 2600
     assert answer.segments[-1].end_ms <= 11_000
+
+
+def test_a_loud_end_that_is_not_understood_is_not_left_out_in_silence(
+    whisper: WhisperRuntime, window: WindowFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder, first = whisper._ladder.decoder, whisper._vocabulary.timestamp_begin
+    decode = decoder.decode
+    stops = iter([True])
+
+    def stop_early_and_doubt_the_rest(rows):
+        [answer] = decode(rows)
+        if next(stops, False):
+            text = [token for token in answer.tokens if token < first]
+            return [replace(answer, tokens=(first, *text[:6], first + 130))]
+        return [replace(answer, avg_logprob=-2.0, no_speech_prob=0.9)]
+
+    monkeypatch.setattr(decoder, "decode", stop_early_and_doubt_the_rest)
+
+    [answer] = whisper.transcribe([window("en")])
+
+    assert answer.text.lower().startswith("and so my fellow americans")
+    assert answer.segments[-1].end_ms == 2600
+    assert answer.warnings == (PART_NOT_UNDERSTOOD,)
 
 
 def test_nothing_is_invented_for_the_quiet_end_of_a_window(
