@@ -11,11 +11,17 @@ from adapters.whisper.encodings import Encodings
 from adapters.whisper.fallback import first_trial
 from adapters.whisper.features import FRAME_MS, LogMel, Padding, count_frames
 from adapters.whisper.ladder import Attempt
-from adapters.whisper.network import Network
+from adapters.whisper.network import Network, Precision
 from adapters.whisper.segments import Rest
 from adapters.whisper.sound import loud_until_ms
 from adapters.whisper.vocabulary import Vocabulary
 from core.transcript import SAMPLE_RATE_HZ
+
+
+def _choose_padding(precision: Precision) -> Padding:
+    if precision.int8:
+        return Padding.SHORT
+    return Padding.SILENCE if precision.is_reference else Padding.ZEROS
 
 
 class Hearing:
@@ -24,11 +30,7 @@ class Hearing:
     def __init__(self, network: Network, vocabulary: Vocabulary) -> None:
         self._network = network
         self._vocabulary = vocabulary
-        precision = network.precision
-        padding = Padding.SILENCE if precision.is_reference else Padding.ZEROS
-        if precision.int8:
-            padding = Padding.SHORT
-        self._log_mel = LogMel(network.num_bins, network.device, padding)
+        self._log_mel = LogMel(network.num_bins, network.device, _choose_padding(network.precision))
         self._encodings = Encodings(network, self._log_mel)
 
     def detect_language(self, windows: Sequence[Window]) -> list[dict[str, float]]:
@@ -65,29 +67,28 @@ class Hearing:
 
         As `transformers` has it; features of the samples alone would be scaled by another maximum.
         """
-        features = []
+        features, samples = [], []
         for attempt, rest in rests:
             whole = attempt.features
             if whole is None:
                 whole = self._log_mel(attempt.window.samples)
             first = rest.start_ms // FRAME_MS
-            num_samples = len(attempt.window.samples) - rest.start_ms * SAMPLE_RATE_HZ // 1000
-            num_frames = count_frames(num_samples, self._log_mel.padding)
+            samples.append(attempt.window.samples[rest.start_ms * SAMPLE_RATE_HZ // 1000 :])
+            num_frames = count_frames(len(samples[-1]), self._log_mel.padding)
             features.append(F.pad(whole[:, first:], (0, num_frames))[:, :num_frames])
         later = []
         encoded = self._network.encode(features)
-        for (attempt, rest), heard, output in zip(rests, features, encoded, strict=True):
-            samples = attempt.window.samples[rest.start_ms * SAMPLE_RATE_HZ // 1000 :]
-            window = replace(
-                attempt.window, samples=samples, language=attempt.language, prompt=None
-            )
+        for (attempt, rest), left, heard, output in zip(
+            rests, samples, features, encoded, strict=True
+        ):
+            window = replace(attempt.window, samples=left, language=attempt.language, prompt=None)
             later.append(
                 Attempt(
                     window=window,
                     encoded=output,
                     language=attempt.language,
                     prompt=(),
-                    heard_until_ms=loud_until_ms(samples),
+                    heard_until_ms=loud_until_ms(left),
                     trial=first_trial(window.temperature, has_prompt=False),
                     features=heard,
                     is_unheard=rest.is_unheard,

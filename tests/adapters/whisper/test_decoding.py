@@ -276,23 +276,38 @@ def test_three_words_are_understood_alone(
     assert answer.text.rstrip(".") in [f"{written} of clubs" for written in number]
 
 
-def test_what_an_answer_left_out_at_the_end_is_heard_after_all(
-    whisper: WhisperRuntime, window: WindowFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def stops_early(
+    whisper: WhisperRuntime, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[dict[str, float]], None]:
+    """Return what makes the model end its first text after "fellow Americans", at 2.6 s.
+
+    The scores that are given replace those of the answers that follow.
+    """
     decoder, first = whisper._ladder.decoder, whisper._vocabulary.timestamp_begin
     decode = decoder.decode
     stops = iter([True])
 
-    def stop_early(rows):
-        """Answer like a model that ends its text after "fellow Americans", at 2.6 s."""
-        answers = decode(rows)
-        if next(stops, False):
-            [whole] = answers
-            text = [token for token in whole.tokens if token < first]
-            return [replace(whole, tokens=(first, *text[:6], first + 130))]
-        return answers
+    def arrange(scores: dict[str, float]) -> None:
+        def stop_early(rows):
+            answers = decode(rows)
+            if next(stops, False):
+                [whole] = answers
+                text = [token for token in whole.tokens if token < first]
+                return [replace(whole, tokens=(first, *text[:6], first + 130))]
+            return [replace(answer, **scores) for answer in answers]
 
-    monkeypatch.setattr(decoder, "decode", stop_early)
+        monkeypatch.setattr(decoder, "decode", stop_early)
+
+    return arrange
+
+
+def test_what_an_answer_left_out_at_the_end_is_heard_after_all(
+    whisper: WhisperRuntime,
+    window: WindowFactory,
+    stops_early: Callable[[dict[str, float]], None],
+) -> None:
+    stops_early({})
 
     [answer] = whisper.transcribe([window("en")])
 
@@ -303,20 +318,11 @@ def test_what_an_answer_left_out_at_the_end_is_heard_after_all(
 
 
 def test_a_loud_end_that_is_not_understood_is_not_left_out_in_silence(
-    whisper: WhisperRuntime, window: WindowFactory, monkeypatch: pytest.MonkeyPatch
+    whisper: WhisperRuntime,
+    window: WindowFactory,
+    stops_early: Callable[[dict[str, float]], None],
 ) -> None:
-    decoder, first = whisper._ladder.decoder, whisper._vocabulary.timestamp_begin
-    decode = decoder.decode
-    stops = iter([True])
-
-    def stop_early_and_doubt_the_rest(rows):
-        [answer] = decode(rows)
-        if next(stops, False):
-            text = [token for token in answer.tokens if token < first]
-            return [replace(answer, tokens=(first, *text[:6], first + 130))]
-        return [replace(answer, avg_logprob=-2.0, no_speech_prob=0.9)]
-
-    monkeypatch.setattr(decoder, "decode", stop_early_and_doubt_the_rest)
+    stops_early({"avg_logprob": -2.0, "no_speech_prob": 0.9})
 
     [answer] = whisper.transcribe([window("en")])
 
