@@ -1,7 +1,8 @@
-"""WAV files with something after their sound."""
+"""What FFmpeg cannot know of WAV files, or finds out at a price."""
 
 import io
 import struct
+from collections.abc import Iterator
 from typing import BinaryIO
 
 _CHUNK = struct.Struct("<4sI")
@@ -16,6 +17,16 @@ def find_padding(file: BinaryIO) -> int | None:
     """
     try:
         return _end_of_sound(file)
+    finally:
+        file.seek(0)
+
+
+def is_mono(file: BinaryIO) -> bool:
+    """Whether the header of a WAV file says that it has one channel; leaves `file` at its start."""
+    try:
+        return any(
+            name == b"fmt " and file.read(4)[2:] == b"\x01\x00" for name, _ in _iter_chunks(file)
+        )
     finally:
         file.seek(0)
 
@@ -52,14 +63,22 @@ class Bounded(io.RawIOBase):
 
 
 def _end_of_sound(file: BinaryIO) -> int | None:
-    head = file.read(12)
-    if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
-        return None
-    while len(header := file.read(_CHUNK.size)) == _CHUNK.size:
-        name, size = _CHUNK.unpack(header)
-        end = file.seek(size + size % 2, io.SEEK_CUR)
+    for name, size in _iter_chunks(file):
         if name == b"data":
+            end = file.seek(size + size % 2, io.SEEK_CUR)
             return end if size and file.read(_CHUNK.size) == _PADDING else None
         if not name.isascii() or not size:
             return None
     return None
+
+
+def _iter_chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yield name and size of each chunk of a WAV file, with `file` where its bytes begin."""
+    head = file.read(12)
+    if head[:4] != b"RIFF" or head[8:12] != b"WAVE":
+        return
+    while len(header := file.read(_CHUNK.size)) == _CHUNK.size:
+        name, size = _CHUNK.unpack(header)
+        begin = file.tell()
+        yield name, size
+        file.seek(begin + size + size % 2)
