@@ -23,6 +23,8 @@ class Window:
             `detect_language` computed for it.
         samples: Shape (num_samples,), float32, mono, 16 kHz, within [-1, 1] or nearly so.
         language: Code to force, or None to detect it from this window alone.
+        is_language_voted: Whether `language` is what most of the media speaks, not what the caller
+            said: a part that makes no sense in it may be heard in another.
         prompt: Context before the window, or None.
         temperature: Fixed sampling temperature, or None for greedy with the fallback ladder.
         with_logprobs: Whether segments are to have `token_logprobs`.
@@ -31,6 +33,7 @@ class Window:
     key: str
     samples: Samples
     language: str | None = None
+    is_language_voted: bool = False
     prompt: str | None = None
     task: TaskKind = TaskKind.TRANSCRIBE
     timestamps: Timestamps = Timestamps.SEGMENT

@@ -195,6 +195,7 @@ def _adapter_window(window: LoadedWindow, language: str | None) -> AdapterWindow
         key=str(window.row.id),
         samples=window.samples,
         language=language,
+        is_language_voted=options.language == AUTO,
         prompt=options.prompt,
         task=options.task,
         timestamps=options.timestamps,

@@ -13,9 +13,12 @@ from adapters.whisper.features import FRAME_MS, LogMel, Padding, count_frames
 from adapters.whisper.ladder import Attempt
 from adapters.whisper.network import Network, Precision
 from adapters.whisper.segments import Rest
-from adapters.whisper.sound import loud_until_ms
+from adapters.whisper.sound import loud_until_ms, split_at_pauses
 from adapters.whisper.vocabulary import Vocabulary
-from core.transcript import SAMPLE_RATE_HZ
+from core.transcript import SAMPLE_RATE_HZ, samples_to_ms
+
+LEAST_ODDS = 0.5
+"""Of a language that a part alone is in: more likely than all others together."""
 
 
 def _choose_padding(precision: Precision) -> Padding:
@@ -58,6 +61,7 @@ class Hearing:
                     prompt=prompt,
                     heard_until_ms=loud_until_ms(window.samples),
                     trial=first_trial(window.temperature, has_prompt=bool(prompt)),
+                    is_language_open=window.language is None or window.is_language_voted,
                 )
             )
         return attempts
@@ -92,9 +96,39 @@ class Hearing:
                     trial=first_trial(window.temperature, has_prompt=False),
                     features=heard,
                     is_unheard=rest.is_unheard,
+                    is_language_open=attempt.is_language_open,
                 )
             )
         return later
+
+    def begin_in_other_languages(self, rest: Attempt) -> list[tuple[int, Attempt | None]]:
+        """Begin the parts of a rest that sound like another language than its window's.
+
+        Returns:
+            Where each part starts in the rest, in milliseconds, and its attempt; None for a part
+            that is in no language for sure, or in the window's.
+        """
+        parts = split_at_pauses(rest.window.samples)
+        windows = [replace(rest.window, samples=samples, language=None) for _, samples in parts]
+        encoded = self._encodings.encode(windows)
+        begun: list[tuple[int, Attempt | None]] = []
+        for (first, _), window, output, odds in zip(
+            parts, windows, encoded, self._detect(encoded), strict=True
+        ):
+            language = max(odds, key=odds.__getitem__)
+            attempt = None
+            if language != rest.language and odds[language] >= LEAST_ODDS:
+                attempt = Attempt(
+                    window=replace(window, language=language),
+                    encoded=output,
+                    language=language,
+                    prompt=(),
+                    heard_until_ms=loud_until_ms(window.samples),
+                    trial=first_trial(window.temperature, has_prompt=False),
+                    is_unheard=True,
+                )
+            begun.append((samples_to_ms(first), attempt))
+        return begun
 
     def _detect(self, encoded: Sequence[torch.Tensor]) -> list[dict[str, float]]:
         """Return the probability of each language, from the decoder's first step."""

@@ -38,6 +38,7 @@ class Attempt:
         features: What the encoder heard, if it is the rest of a longer window; else None.
         is_unheard: Whether the model has stopped before this rest. Its answer must then be good,
             and speech likely: there may be nothing but noise.
+        is_language_open: Whether a part that makes no sense in `language` may be in another.
         voice: Tells the text of the first trial while it is decoded.
     """
 
@@ -49,6 +50,7 @@ class Attempt:
     heard_until_ms: int
     features: torch.Tensor | None = None
     is_unheard: bool = False
+    is_language_open: bool = False
     voice: Voice | None = None
     outcomes: list[Outcome] = field(default_factory=list)
 

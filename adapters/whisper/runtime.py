@@ -170,8 +170,9 @@ class WhisperRuntime:
             best.verdict is not Verdict.GOOD or best.scores.no_speech_prob > MAX_NO_SPEECH_PROB
         )
         if best.verdict is Verdict.SILENCE or (attempt.is_unheard and is_doubtful):
-            doubts = (PART_NOT_UNDERSTOOD,) if attempt.is_unheard else ()
-            return Hypothesis(language=attempt.language, warnings=doubts), None
+            if not attempt.is_unheard:
+                return Hypothesis(language=attempt.language), None
+            return self._hear_in_other_languages(attempt), None
         tokens, resume_ms = split_unfinished(
             best.answer.tokens, timestamp_begin=self._vocabulary.timestamp_begin
         )
@@ -191,6 +192,18 @@ class WhisperRuntime:
             heard_until_ms=attempt.heard_until_ms,
             duration_ms=attempt.window.duration_ms,
         )
+
+    def _hear_in_other_languages(self, rest: Attempt) -> Hypothesis:
+        """Return what is said in a rest that makes no sense in its window's language."""
+        answer = Hypothesis(language=rest.language)
+        begun = self._hearing.begin_in_other_languages(rest) if rest.is_language_open else []
+        parts = [(start_ms, attempt) for start_ms, attempt in begun if attempt is not None]
+        heard = self._hear([attempt for _, attempt in parts]) if parts else []
+        for (start_ms, _), hypothesis in zip(parts, heard, strict=True):
+            answer = append(answer, hypothesis, offset_ms=start_ms)
+        if not parts or len(parts) < len(begun):
+            answer = append(answer, Hypothesis(warnings=(PART_NOT_UNDERSTOOD,)), offset_ms=0)
+        return answer
 
     def _transcribe_halves(self, attempt: Attempt) -> Hypothesis:
         """Transcribe a window whose text does not fit the decoder's context in two parts."""

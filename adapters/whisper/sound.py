@@ -15,6 +15,7 @@ _LOUD_PART = 0.1  # 20 dB below the loudest blocks
 
 _SHORTEST_PART = 2 * SAMPLE_RATE_HZ
 _FRAME = SAMPLE_RATE_HZ // 50
+_PAUSE_FRAMES = 25  # half a second
 
 
 def is_audible(samples: Samples) -> bool:
@@ -37,6 +38,27 @@ def split_samples(samples: Samples) -> tuple[Samples, Samples] | None:
     quietest = int(np.argmin(np.square(frames, dtype=np.float64).sum(axis=1)))
     cut = first + quietest * _FRAME + _FRAME // 2
     return samples[:cut], samples[cut:]
+
+
+def split_at_pauses(samples: Samples) -> list[tuple[int, Samples]]:
+    """Return what is heard between pauses of half a second, each with its first sample's index.
+
+    What is shorter than 2 s stays with what precedes it; at the start, with what follows.
+    """
+    num_frames = len(samples) // _FRAME
+    frames = samples[: num_frames * _FRAME].reshape(num_frames, _FRAME)
+    levels = np.sqrt(np.square(frames, dtype=np.float64).mean(axis=1))
+    loud = np.flatnonzero(levels >= _LOUD_PART * np.quantile(levels, 0.9))
+    parts: list[tuple[int, int]] = []
+    for heard in np.split(loud, np.flatnonzero(np.diff(loud) > _PAUSE_FRAMES) + 1):
+        first, end = int(heard[0]) * _FRAME, int(heard[-1] + 1) * _FRAME
+        if parts and (end - first < _SHORTEST_PART or parts[-1][1] - parts[-1][0] < _SHORTEST_PART):
+            parts[-1] = (parts[-1][0], end)
+        else:
+            parts.append((first, end))
+    edge = _PAUSE_FRAMES // 2 * _FRAME
+    cuts = [(max(0, first - edge), end + edge) for first, end in parts]
+    return [(first, samples[first:end]) for first, end in cuts]
 
 
 def loud_until_ms(samples: Samples) -> int:

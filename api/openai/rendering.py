@@ -17,15 +17,24 @@ from core.transcript import Transcript, join_texts, joint
 log = structlog.get_logger(__name__)
 
 UNKNOWN_LANGUAGE = "unknown"
+WARNINGS_HEADER = "X-Scriptorium-Warnings"
+"""The transcript's warnings, for the formats whose body has no room for them too."""
 
 
 def render_answer(transcript: Transcript, request: AudioRequest) -> Response:
-    """Return the body in the `response_format` asked for."""
+    """Return the answer in the `response_format` asked for."""
+    answer = _render_body(transcript, request)
+    if transcript.warnings:
+        answer.headers[WARNINGS_HEADER] = ", ".join(transcript.warnings)
+    return answer
+
+
+def _render_body(transcript: Transcript, request: AudioRequest) -> Response:
     if request.response_format == "json":
         document: dict[str, Any] = {"text": transcript.text}
         if request.has_logprobs:
             document["logprobs"] = _logprobs(transcript)
-        return JSONResponse(document | {"usage": usage(transcript)})
+        return JSONResponse(document | _closing(transcript))
     if request.response_format == "verbose_json":
         document = verbose_document(
             transcript, segments=request.has_segments, words=request.has_words
@@ -33,15 +42,20 @@ def render_answer(transcript: Transcript, request: AudioRequest) -> Response:
         # OpenAI answers the language's English name, where our own interface has its code.
         code = transcript.language or ""
         document["language"] = LANGUAGES.get(code, code or UNKNOWN_LANGUAGE)
-        return JSONResponse(document | {"usage": usage(transcript)})
+        return JSONResponse(document | _closing(transcript))
     chosen = FORMATS[request.response_format]
     media_type = "text/plain; charset=utf-8" if chosen.name == "srt" else chosen.media_type
     return Response(chosen.render(transcript).encode(), headers={"Content-Type": media_type})
 
 
-def usage(transcript: Transcript) -> dict[str, Any]:
-    """Return what OpenAI would bill: the length of the recording."""
-    return {"type": "duration", "seconds": transcript.duration_ms / 1000}
+def _closing(transcript: Transcript) -> dict[str, Any]:
+    """Return what OpenAI would bill, the length of the recording, and warnings if there are any."""
+    closing: dict[str, Any] = {
+        "usage": {"type": "duration", "seconds": transcript.duration_ms / 1000}
+    }
+    if transcript.warnings:
+        closing["warnings"] = list(transcript.warnings)
+    return closing
 
 
 class DeltaWriter:
@@ -90,8 +104,7 @@ class DeltaWriter:
         done: dict[str, Any] = {
             "type": "transcript.text.done",
             "text": transcript.text,
-            "usage": usage(transcript),
-        }
+        } | _closing(transcript)
         if self._has_logprobs:
             done["logprobs"] = logprobs
         return [*events, done]

@@ -1,4 +1,6 @@
-"""`verbose_json`: every field of OpenAI's verbose transcription, and the channel if there is one.
+"""`verbose_json`: every field of OpenAI's verbose transcription.
+
+A segment also has its channel if there is one, and its language if it is not the transcript's.
 
 Source: openai 3.57.0, types/audio/{transcription_verbose,transcription_segment,transcription_word}.
 """
@@ -39,7 +41,8 @@ def verbose_document(
     }
     if segments:
         document["segments"] = [
-            _segment(index, segment) for index, segment in enumerate(transcript.segments)
+            _segment(index, segment, transcript.language)
+            for index, segment in enumerate(transcript.segments)
         ]
     if words:
         document["words"] = [
@@ -50,7 +53,7 @@ def verbose_document(
     return document
 
 
-def _segment(index: int, segment: Segment) -> dict[str, Any]:
+def _segment(index: int, segment: Segment, language: str | None) -> dict[str, Any]:
     data: dict[str, Any] = {
         "id": index,
         "seek": segment.start_ms * FRAMES_PER_S // 1000,
@@ -65,6 +68,8 @@ def _segment(index: int, segment: Segment) -> dict[str, Any]:
     }
     if segment.channel is not None:
         data["channel"] = segment.channel
+    if segment.language not in (None, language):
+        data["language"] = segment.language
     return data
 
 

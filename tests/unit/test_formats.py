@@ -112,6 +112,19 @@ def test_verbose_json_has_every_field_of_openai():
     assert document["duration"] == 12.0
 
 
+def test_verbose_json_names_the_language_of_a_segment_that_is_in_another():
+    document = json.loads(
+        FORMATS["verbose_json"].render(
+            transcript(
+                segment("Guten Morgen.", 0, 900, language="de"),
+                segment("Good morning.", 900, 1500, language="en"),
+            )
+        )
+    )
+    assert document["language"] == "en"
+    assert [each.get("language") for each in document["segments"]] == ["de", None]
+
+
 def test_json_keeps_channels_words_and_other_scripts_readable():
     rendered = FORMATS["json"].render(
         transcript(segment("你好", 0, 900, channel=1), segment("世界", 900, 1500, channel=0))

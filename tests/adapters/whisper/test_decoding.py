@@ -282,10 +282,11 @@ def stops_early(
 ) -> Callable[[dict[str, float]], None]:
     """Return what makes the model end its first text after "fellow Americans", at 2.6 s.
 
-    The scores that are given replace those of the answers that follow.
+    The scores that are given replace those of the answers in English that follow.
     """
     decoder, first = whisper._ladder.decoder, whisper._vocabulary.timestamp_begin
     decode = decoder.decode
+    english = whisper._vocabulary.languages["en"]
     stops = iter([True])
 
     def arrange(scores: dict[str, float]) -> None:
@@ -295,7 +296,10 @@ def stops_early(
                 [whole] = answers
                 text = [token for token in whole.tokens if token < first]
                 return [replace(whole, tokens=(first, *text[:6], first + 130))]
-            return [replace(answer, **scores) for answer in answers]
+            return [
+                replace(answer, **scores) if english in row.prefix else answer
+                for row, answer in zip(rows, answers, strict=True)
+            ]
 
         monkeypatch.setattr(decoder, "decode", stop_early)
 
@@ -329,6 +333,31 @@ def test_a_loud_end_that_is_not_understood_is_not_left_out_in_silence(
     assert answer.text.lower().startswith("and so my fellow americans")
     assert answer.segments[-1].end_ms == 2600
     assert answer.warnings == (PART_NOT_UNDERSTOOD,)
+
+
+@pytest.mark.parametrize("voted", [True, False])
+def test_what_makes_no_sense_in_the_voted_language_is_heard_in_its_own(
+    whisper: WhisperRuntime,
+    window: WindowFactory,
+    speech: dict[str, np.ndarray],
+    stops_early: Callable[[dict[str, float]], None],
+    voted: bool,
+) -> None:
+    stops_early({"avg_logprob": -2.0, "no_speech_prob": 0.9})
+    pause = np.zeros(16_000, np.float32)
+    samples = np.concatenate([speech["en"], pause, speech["it"]])
+
+    [answer] = whisper.transcribe([window("en", samples=samples, is_language_voted=voted)])
+
+    english, *rest = answer.segments
+    assert english.text.lower().startswith("and so my fellow americans")
+    assert answer.language == "en"
+    assert answer.warnings == (PART_NOT_UNDERSTOOD,)  # the English after 2.6 s
+    assert {segment.language for segment in rest} == ({"it"} if voted else set())
+    if voted:
+        assert "sistema operativo Linux" in " ".join(segment.text for segment in rest)
+        assert rest[0].start_ms >= 11_000
+        assert rest[-1].end_ms <= len(samples) // 16
 
 
 def test_nothing_is_invented_for_the_quiet_end_of_a_window(

@@ -80,10 +80,16 @@ def tell(context: ApiContext, job_id: UUID, segment: Segment) -> None:
 
 
 def complete(
-    context: ApiContext, job_id: UUID, segments: tuple[Segment, ...] = HELLO, language: str = "en"
+    context: ApiContext,
+    job_id: UUID,
+    segments: tuple[Segment, ...] = HELLO,
+    language: str = "en",
+    warnings: tuple[str, ...] = (),
 ) -> None:
     """End a started job well."""
-    transcript = Transcript(segments=segments, language=language, duration_ms=2500)
+    transcript = Transcript(
+        segments=segments, language=language, duration_ms=2500, warnings=warnings
+    )
     outcome = Outcome(
         transcript=transcript, transcript_key=transcript_key(job_id), coverage={"speech_s": 2.3}
     )
@@ -118,6 +124,7 @@ class FakeWorker:
     def __init__(self, context: ApiContext, jobs: RecordingQueue) -> None:
         self.segments: tuple[Segment, ...] = HELLO
         self.language = "en"
+        self.warnings: tuple[str, ...] = ()
         self.failure: tuple[str, str] | None = None
         self.gate = threading.Event()
         self.gate.set()
@@ -153,4 +160,4 @@ class FakeWorker:
             job = lock_job(uow.session, job_id)
             is_ours = job is not None and job.status == JobStatus.RUNNING
         if is_ours:
-            complete(self._context, job_id, self.segments, self.language)
+            complete(self._context, job_id, self.segments, self.language, self.warnings)

@@ -94,6 +94,25 @@ def test_text_formats_are_bare_bodies(
     assert str(raw.parse()) == expected
 
 
+@pytest.mark.parametrize("response_format", ["json", "verbose_json", "text", "srt"])
+def test_warnings_are_told_in_every_format(sdk: OpenAI, worker: FakeWorker, response_format):
+    worker.warnings = ("part_not_understood", "words_no_aligner")
+    raw = sdk.audio.transcriptions.with_raw_response.create(
+        model="whisper-1", file=file(), response_format=response_format
+    )
+    assert raw.headers["x-scriptorium-warnings"] == "part_not_understood, words_no_aligner"
+    if "json" in response_format:
+        assert raw.parse().model_extra["warnings"] == list(worker.warnings)
+
+
+def test_a_stream_tells_warnings_at_its_end(sdk: OpenAI, worker: FakeWorker):
+    worker.warnings = ("part_not_understood",)
+    events = sdk.audio.transcriptions.create(model="whisper-1", file=file(), stream=True)
+    done = [*events][-1]
+    assert (done.type, done.text) == ("transcript.text.done", TEXT)
+    assert done.model_extra["warnings"] == ["part_not_understood"]
+
+
 @pytest.mark.parametrize(
     ("granularities", "has_segments", "has_words"),
     [(None, True, False), (["word"], False, True), (["segment"], True, False),

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from adapters.whisper.sound import fingerprint, is_audible, loud_until_ms, split_samples
+from adapters.whisper.sound import (
+    fingerprint,
+    is_audible,
+    loud_until_ms,
+    split_at_pauses,
+    split_samples,
+)
 
 RATE = 16_000
 
@@ -43,6 +49,27 @@ def test_a_cut_falls_in_the_pause_and_loses_no_sample() -> None:
 
 def test_what_is_too_short_is_not_cut() -> None:
     assert split_samples(tone(3.9)) is None
+
+
+def test_parts_are_what_is_heard_between_pauses_of_half_a_second() -> None:
+    samples = np.concatenate([tone(3), tone(0.4, 0.01), tone(3), tone(1, 0.01), tone(5)])
+
+    (first, before), (second, after) = split_at_pauses(samples)
+
+    assert first == 0
+    assert len(before) == pytest.approx(6.4 * RATE, abs=0.3 * RATE)
+    assert second == pytest.approx(7.4 * RATE, abs=0.3 * RATE)
+    assert np.array_equal(after, samples[second:])
+
+
+@pytest.mark.parametrize("seconds", [(1, 3), (3, 1)])
+def test_a_part_of_a_second_stays_with_its_neighbour(seconds: tuple[int, int]) -> None:
+    samples = np.concatenate([tone(seconds[0]), tone(1, 0.01), tone(seconds[1])])
+
+    [(first, part)] = split_at_pauses(samples)
+
+    assert first == 0
+    assert np.array_equal(part, samples)
 
 
 def test_equal_sound_has_equal_marks() -> None:
