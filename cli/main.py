@@ -236,11 +236,20 @@ def beat() -> None:
 
 
 @app.command()
-def migrate() -> None:
+def migrate(
+    *,
+    forget_secrets: Annotated[
+        bool,
+        typer.Option(
+            "--forget-secrets",
+            help="Give up for good what no key of seals opens, and say what that was.",
+        ),
+    ] = False,
+) -> None:
     """Create the database's tables, or bring them up to date."""
     from cli import services
 
-    services.run_migrate()
+    services.run_migrate(is_forgetting=forget_secrets)
 
 
 @app.command()

@@ -75,15 +75,27 @@ def run_beat() -> None:
     run.run_beat(load_settings())
 
 
-def run_migrate() -> None:
-    """Bring the database's tables up to date."""
+def run_migrate(*, is_forgetting: bool) -> None:
+    """Bring the database's tables up to date.
+
+    Args:
+        is_forgetting: Give up secrets that no key opens, and print what was lost.
+    """
     from sqlalchemy.exc import OperationalError
 
     from cli.database import explain
     from core.errors import ServiceUnavailable
-    from migrations.run import migrate
+    from migrations.run import migrate, migrate_without
 
+    settings = load_settings()
     try:
-        migrate(load_settings())
+        if not is_forgetting:
+            migrate(settings)
+            return
+        losses = migrate_without(settings.database, sealer=settings.sealer)
     except OperationalError as exc:
         raise ServiceUnavailable(explain(exc)) from exc
+    for loss in losses:
+        print(f"Forgotten: {loss.what}: {loss.count} ({loss.meaning})")
+    if not losses:
+        print("Every secret opens; nothing was forgotten.")

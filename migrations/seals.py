@@ -31,7 +31,7 @@ COLUMNS = (
     ("deliveries", "secret"),
 )
 _OBJECTS = (("media", "source_headers"), ("batches", "defaults"), ("batch_items", "line"))
-_OBJECT_HEAD = f'{{"{SEALED_MEMBER}": "'
+OBJECT_HEAD = f'{{"{SEALED_MEMBER}": "'
 """What both databases write before the text of a sealed object."""
 
 
@@ -48,7 +48,7 @@ def seal_rows(connection: Connection) -> None:
     for name, field in COLUMNS:
         _rewrite(connection, name, field, (Sealed(), Sealed()), unless=mark)
     for name, field in _OBJECTS:
-        _rewrite(connection, name, field, (SealedJson(), SealedJson()), unless=_OBJECT_HEAD + mark)
+        _rewrite(connection, name, field, (SealedJson(), SealedJson()), unless=OBJECT_HEAD + mark)
 
 
 def open_rows(connection: Connection) -> None:
@@ -60,7 +60,7 @@ def open_rows(connection: Connection) -> None:
     for name, field in COLUMNS:
         _rewrite(connection, name, field, (Sealed(), Text()), where=MARK)
     for name, field in _OBJECTS:
-        _rewrite(connection, name, field, (SealedJson(), JsonData), where=_OBJECT_HEAD + MARK)
+        _rewrite(connection, name, field, (SealedJson(), JsonData), where=OBJECT_HEAD + MARK)
 
 
 def _rewrite(
