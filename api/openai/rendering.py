@@ -12,6 +12,7 @@ from core.formats import FORMATS
 from core.formats.verbose_json import verbose_document
 from core.languages import LANGUAGES
 from core.logprobs import describe_logprobs, join_logprobs
+from core.options import TaskKind
 from core.transcript import Transcript, join_texts, joint
 
 log = structlog.get_logger(__name__)
@@ -39,13 +40,19 @@ def _render_body(transcript: Transcript, request: AudioRequest) -> Response:
         document = verbose_document(
             transcript, segments=request.has_segments, words=request.has_words
         )
-        # OpenAI answers the language's English name, where our own interface has its code.
-        code = transcript.language or ""
-        document["language"] = LANGUAGES.get(code, code or UNKNOWN_LANGUAGE)
+        document["language"] = _language_name(transcript)
         return JSONResponse(document | _closing(transcript))
     chosen = FORMATS[request.response_format]
     media_type = "text/plain; charset=utf-8" if chosen.name == "srt" else chosen.media_type
     return Response(chosen.render(transcript).encode(), headers={"Content-Type": media_type})
+
+
+def _language_name(transcript: Transcript) -> str:
+    """Return what OpenAI answers: the text's language by its English name, not its code."""
+    if transcript.task == TaskKind.TRANSLATE:
+        return LANGUAGES["en"]
+    code = transcript.language or ""
+    return LANGUAGES.get(code, code or UNKNOWN_LANGUAGE)
 
 
 def _closing(transcript: Transcript) -> dict[str, Any]:

@@ -184,6 +184,15 @@ def test_translations_translate(sdk: OpenAI, worker: FakeWorker, sqlite_context:
     assert job_of(sqlite_context, worker.job_ids[0]).options["task"] == "translate"
 
 
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # by the SDK, of its own
+def test_the_language_of_a_translation_is_always_english(sdk: OpenAI, worker: FakeWorker):
+    worker.language = "es"  # of what was spoken
+    answer = sdk.audio.translations.create(
+        model="whisper-1", file=file(), response_format="verbose_json"
+    )
+    assert answer.language == "english"
+
+
 REFUSED = [
     ({"response_format": "docx"}, "response_format"),
     ({"response_format": "diarized_json"}, "response_format"),
