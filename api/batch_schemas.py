@@ -26,7 +26,7 @@ class PrefixBatch(BaseModel):
 class ItemView(BaseModel):
     """One line of a batch."""
 
-    index: int
+    index: int = Field(description="Position in the manifest, from 0; blank lines do not count.")
     custom_id: str | None
     job_id: UUID | None
     status: str

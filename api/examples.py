@@ -225,7 +225,8 @@ TEXTS: dict[str, Any] = {
     "text/vtt": f"WEBVTT\n\n00:00:00.320 --> 00:00:10.560\n{_TEXT}\n\n",
     "text/tab-separated-values": f"start\tend\ttext\n320\t10560\t{_TEXT}\n",
     "application/x-ndjson": (
-        f'{{"custom_id":"0001","job_id":"{_JOB_ID}","status":"completed","text":"{_TEXT}"}}\n'
+        f'{{"index":0,"custom_id":"0001","job_id":"{_JOB_ID}","status":"completed",'
+        f'"text":"{_TEXT}"}}\n'
     ),
     "text/event-stream": 'id: 3\nevent: transcript.segment\ndata: {"seq":3,"type":"…"}\n\n',
     "application/octet-stream": "(the recording)",
@@ -247,7 +248,7 @@ ROUTES: dict[str, Any] = {
     "GET /health/ready": ANSWERS["HealthView"],
     "GET /metrics": 'scriptorium_jobs{status="queued"} 3.0\n',
     "GET /v1/batches/{batch_id}/errors": (
-        f'{{"custom_id":"0002","job_id":"{_JOB_ID}","status":"failed",'
+        f'{{"index":1,"custom_id":"0002","job_id":"{_JOB_ID}","status":"failed",'
         f'"error":{{"code":"{_ERROR["code"]}","message":"{_ERROR["message"]}"}}}}\n'
     ),
 }

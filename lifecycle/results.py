@@ -20,7 +20,7 @@ PAGE = 50
 def iter_results(
     sessions: sessionmaker[Session], batch_id: UUID, *, statuses: Sequence[ItemStatus] | None = None
 ) -> Iterator[bytes]:
-    """Yield a line for each item: `{custom_id, job_id, status, text?, segments?, error?}`.
+    """Yield a line for each item: `{index, custom_id, job_id, status, text?, segments?, error?}`.
 
     Args:
         statuses: Only items that stand there; None for all.
@@ -42,6 +42,7 @@ def describe_item(item: BatchItem, job: Job | None) -> dict[str, Any]:
     if item.status == ItemStatus.OPEN:
         status = str(job.status) if job is not None else str(JobStatus.QUEUED)
     data: dict[str, Any] = {
+        "index": item.index,
         "custom_id": item.custom_id,
         "job_id": None if item.job_id is None else str(item.job_id),
         "status": str(status),

@@ -138,10 +138,7 @@ def list_items(
     page = items[:limit]
     jobs = find_jobs(session, page)
     data = [
-        ItemView(
-            index=item.index,
-            **describe_item(item, jobs.get(item.job_id) if item.job_id is not None else None),
-        )
+        ItemView(**describe_item(item, jobs.get(item.job_id) if item.job_id is not None else None))
         for item in page
     ]
     return ItemPage(data=data, next_cursor=str(page[-1].index) if len(items) > limit else None)

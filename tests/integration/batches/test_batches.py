@@ -30,6 +30,8 @@ def test_bad_lines_are_reported_one_by_one_and_sink_nothing(stack, mixed):
     assert counts(view) == {"completed": 3, "failed": 14}
     results = stack.results(batch_id)
     assert len(results) == 17
+    # A line without a usable name, or with one that is taken, is told by its place alone.
+    assert [r["index"] for r in results] == list(range(17))
     good = [r for r in results if r["status"] == "completed"]
     assert [r["custom_id"] for r in good] == ["a", "b", "c"]
     for result in good:
@@ -251,7 +253,7 @@ def test_deleting_a_job_deletes_its_text_from_the_batchs_results(stack):
     (before,) = stack.results(batch_id)
     stack.client.delete(f"/v1/jobs/{before['job_id']}")
     (after,) = stack.results(batch_id)
-    assert after == {"custom_id": "a", "job_id": None, "status": "completed"}
+    assert after == {"index": 0, "custom_id": "a", "job_id": None, "status": "completed"}
     assert results_key(UUID(batch_id)) not in {
         info.key for info in stack.context.storage.list("batches/")
     }
