@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from api import idempotency, openapi, problems
 from api.context import ApiContext
 from api.middleware import RequestContext
 from api.openai import models as openai_models
 from api.openai import transcriptions as openai_transcriptions
+from api.query import refuse_unknown_query
 from api.realtime.store import LiveStore
 from api.routes import (
     batches,
@@ -63,20 +64,9 @@ def create_app(context: ApiContext) -> FastAPI:
     problems.install_handlers(app)
     idempotency.install(app)
     app.add_middleware(RequestContext, metrics=context.metrics)
-    for module in (
-        jobs,
-        transcripts,
-        events,
-        webhooks,
-        uploads,
-        keys,
-        batches,
-        openai_transcriptions,
-        openai_models,
-        realtime,
-        health,
-        page,
-    ):
+    for module in (jobs, transcripts, events, webhooks, uploads, keys, batches):
+        app.include_router(module.router, dependencies=[Depends(refuse_unknown_query)])
+    for module in (openai_transcriptions, openai_models, realtime, health, page):
         app.include_router(module.router)
     openapi.install(app)
     return app

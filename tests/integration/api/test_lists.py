@@ -68,3 +68,23 @@ def test_bad_queries_are_refused(client: TestClient, params, status):
     response = client.get("/v1/jobs", params=params)
     assert response.status_code == status, response.text
     assert response.json()["param"] == next(iter(params))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "param"),
+    [
+        ("GET", "/v1/jobs?state=failed", "state"),
+        ("POST", "/v1/batches?dryrun=true", "dryrun"),
+        ("POST", "/v1/batches?dry_run=true&Options={}", "Options"),
+        ("GET", "/v1/deliveries?job=1", "job"),
+        ("GET", "/v1/webhooks?limit=1", "limit"),
+        ("POST", "/v1/jobs?language=fr", "language"),
+    ],
+)
+def test_a_parameter_that_would_be_passed_over_is_refused_by_name(
+    client: TestClient, method: str, path: str, param: str
+):
+    response = client.request(method, path, json={"prefix": "inbox/"} if method == "POST" else None)
+    assert response.status_code == 400
+    assert response.json()["param"] == param
+    assert client.get("/v1/batches").json()["data"] == []
