@@ -158,7 +158,7 @@ class Conflict(ScriptoriumError):
 
 class InvalidTransition(Conflict):
     code = "invalid_transition"
-    title = "The job cannot go there from its present status"
+    title = "That cannot follow its present status"
 
 
 class LeaseLost(Conflict):

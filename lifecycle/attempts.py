@@ -148,15 +148,18 @@ def has_due(session: Session, *, now: datetime) -> bool:
     )
 
 
-def replay(delivery: Delivery, *, now: datetime) -> None:
+def replay(session: Session, delivery: Delivery, *, now: datetime) -> None:
     """Send it again from the start of the schedule, under the same event id.
 
     Raises:
         InvalidTransition: It is still being delivered.
-        Conflict: Its endpoint was deleted.
+        Conflict: Its endpoint was deleted, or is disabled.
     """
-    if delivery.target_key != DIRECT and delivery.endpoint_id is None:
+    endpoint = _locked_endpoint(session, delivery)
+    if delivery.target_key != DIRECT and endpoint is None:
         raise Conflict("The endpoint of this delivery was deleted.")
+    if endpoint is not None and endpoint.disabled_at is not None:
+        raise Conflict("The endpoint of this delivery is disabled; enable it first.")
     delivery.move_to(DeliveryStatus.PENDING, now=now)
     delivery.step = 0
 

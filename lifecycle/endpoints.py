@@ -58,7 +58,12 @@ def endpoint_answered(endpoint: WebhookEndpoint) -> None:
 def endpoint_failed(
     session: Session, endpoint: WebhookEndpoint, *, is_gone: bool, now: datetime
 ) -> None:
-    """Count a failure; pause the endpoint after some in a row, disable it when it is hopeless."""
+    """Count a failure; pause the endpoint after some in a row, disable it when it is hopeless.
+
+    Attempts that were in flight when the pause began make it no longer: one outage is one pause.
+    """
+    if not is_gone and endpoint.paused_until is not None and endpoint.paused_until > now:
+        return
     endpoint.failures += 1
     endpoint.failing_since = endpoint.failing_since or now
     if is_gone:

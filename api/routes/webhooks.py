@@ -199,7 +199,7 @@ def replay_delivery(
     def make() -> tuple[UUID, DeliveryView]:
         delivery = get_owned(uow.session, Delivery, key, key_id=caller.key_id)
         uow.session.refresh(delivery, with_for_update=True)
-        replay(delivery, now=now())
+        replay(uow.session, delivery, now=now())
         uow.after_commit(context.publisher.deliveries_due)
         return delivery.id, DeliveryView.of(delivery)
 

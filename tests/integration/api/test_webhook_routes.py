@@ -110,6 +110,7 @@ def test_disabling_cancels_what_waits_and_enabling_lets_it_be_replayed(client):
     assert (disabled["status"], disabled["disabled_reason"]) == ("disabled", "by_owner")
     assert client.get(f"/v1/deliveries/{delivery_id}").json()["status"] == "cancelled"
     assert client.post(f"/v1/webhooks/{endpoint_id}/test").status_code == 409
+    assert client.post(f"/v1/deliveries/{delivery_id}/replay").status_code == 409
 
     client.patch(f"/v1/webhooks/{endpoint_id}", json={"disabled": False})
     replayed = client.post(f"/v1/deliveries/{delivery_id}/replay")

@@ -12,6 +12,7 @@ from core.db import unit_of_work
 from core.signing import new_secret
 from lifecycle.attempts import MAX_PER_HOST, claim_due, release_expired, replay
 from lifecycle.endpoints import (
+    FIRST_PAUSE,
     LONGEST_PAUSE,
     PAUSE_AFTER_FAILURES,
     UNREACHABLE_AFTER,
@@ -119,7 +120,7 @@ def test_after_the_last_step_it_has_failed_and_a_replay_begins_anew(
     assert world.deliveries()[0].status == "failed"
 
     with unit_of_work(sessions) as uow:
-        replay(uow.session.query(Delivery).one(), now=datetime.now(UTC))
+        replay(uow.session, uow.session.query(Delivery).one(), now=datetime.now(UTC))
     deliver(webhook_retry_s="0,0")
 
     (delivery,) = world.deliveries()
@@ -277,6 +278,21 @@ def test_a_dead_endpoint_is_paused_and_comes_back_with_nothing_lost(world, recei
     assert {d.status for d in world.deliveries()} == {"delivered"}
     endpoint = world.get(WebhookEndpoint, endpoint_id)
     assert (endpoint.failures, endpoint.failing_since, endpoint.paused_until) == (0, None, None)
+
+
+def test_attempts_that_fail_together_pause_their_endpoint_once(world, receiver, deliver):
+    receiver.answer(500)
+    at = datetime.now(UTC) + timedelta(minutes=1)
+    before = PAUSE_AFTER_FAILURES - 1
+    endpoint_id = world.endpoint(receiver.url, failures=before, failing_since=at)
+    for _ in range(MAX_PER_HOST):
+        world.fail(world.job())
+    deliver(at=at)
+    endpoint = world.get(WebhookEndpoint, endpoint_id)
+    assert len(receiver.requests) == MAX_PER_HOST
+    assert endpoint.failures == PAUSE_AFTER_FAILURES
+    assert endpoint.paused_until - at == FIRST_PAUSE
+    assert min(d.next_attempt_at for d in world.deliveries()) == endpoint.paused_until
 
 
 def test_an_endpoint_that_fails_for_days_is_disabled(world, receiver, deliver):
