@@ -1,10 +1,11 @@
 """A manifest with bad lines to its end, through every real process but the model.
 
-    python -m benchmarks.archive [--lines 10000] [--bad 100] [--workers 1] [--database URL]
+    python -m benchmarks.archive [--lines 10000] [--bad 100] [--workers 1] [--postgres]
 
 Starts Valkey, the API, the clock and workers whose model computes nothing, posts the manifest as a
 stream and waits for the end. Then half of the bad lines are mended and the batch is retried. Checks
-that every line is accounted for, and prints how long it took and how much memory the processes had.
+that every line is accounted for, and prints how long it took, what a job cost in CPU time and where
+(to be compared on a machine that does other things too), and how much memory there was.
 """
 
 import argparse
@@ -23,11 +24,13 @@ from typing import Any
 
 import httpx
 import numpy as np
+import psutil
 import soundfile
 
 from benchmarks.fake_worker import write_checkpoint
 from core.settings import Settings
 from core.storage import Storage, open_storage
+from tests.support.postgres import postgres_server
 from tests.support.processes import Process, free_port, wait_for
 from tests.support.stack import environment, run_command, scriptorium
 from tests.support.valkey import ValkeyServer
@@ -96,6 +99,31 @@ class Run:
                 with contextlib.suppress(Exception):
                     size += member.memory_info().rss
             self.peak_bytes[process.name] = max(size, self.peak_bytes.get(process.name, 0))
+
+
+def cpu_seconds() -> Counter[str]:
+    """Return the CPU time so far of all that this process started, by kind of process.
+
+    What has ended is counted with whoever waited for it: the decoding children with their nursery.
+    """
+    spent: Counter[str] = Counter()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            spent[_kind(" ".join(process.cmdline()))] += sum(process.cpu_times()[:4])
+    return spent
+
+
+def _kind(command_line: str) -> str:
+    """Return what a process is, by its command line."""
+    marks = {
+        "core.audio": "decoding",
+        "fake_worker": "workers",
+        "scriptorium api": "api",
+        "scriptorium beat": "beat",
+        "valkey": "valkey",
+        "postgres": "postgres",
+    }
+    return next((kind for mark, kind in marks.items() if mark in command_line), "other")
 
 
 @contextlib.contextmanager
@@ -212,10 +240,18 @@ def is_mendable(kind: int) -> bool:
     return kind % 8 in {0, 1, 3, 5}
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What a run took: seconds by part, and CPU time of the first round by kind of process."""
+
+    seconds: dict[str, float]
+    cpu_s: Counter[str]
+
+
 def measure(
     run: Run, num_lines: int, num_bad: int, *, timeout_s: float, tell: Callable[[str], None] = print
-) -> dict[str, float]:
-    """Run the whole scenario and return seconds by what they were spent on.
+) -> Spent:
+    """Run the whole scenario and return what it took.
 
     Raises:
         AssertionError: A line is missing, doubled or wrong.
@@ -225,7 +261,7 @@ def measure(
     store_recordings(run.storage)
     seconds: dict[str, float] = {}
 
-    began = time.monotonic()
+    began, idle = time.monotonic(), cpu_seconds()
     accepted = run.post(
         "/v1/batches",
         content=manifest(num_lines, num_bad),
@@ -236,6 +272,7 @@ def measure(
     seconds["accept"] = time.monotonic() - began
     assert accepted["counts"]["total"] == num_lines
     seconds["first round"] = run.end(accepted["id"], timeout_s=timeout_s, tell=tell)
+    cpu_s = cpu_seconds() - idle
 
     counts = run.get(batch)["counts"]
     assert counts == {
@@ -264,7 +301,7 @@ def measure(
     counts = run.get(batch)["counts"]
     assert counts["completed"] == num_good + num_mended
     assert counts["failed"] == num_bad - num_mended
-    return seconds
+    return Spent(seconds, cpu_s)
 
 
 @dataclass(frozen=True)
@@ -288,16 +325,22 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=10_000)
     parser.add_argument("--bad", type=int, default=100)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--database", help="default: SQLite")
+    parser.add_argument("--postgres", action="store_true", help="instead of SQLite")
     given = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        service(Path(folder), workers=given.workers, database=given.database) as run,
-    ):
-        seconds = measure(run, given.lines, given.bad, timeout_s=3600)
-        for what, spent in seconds.items():
-            print(f"{what:>12}: {spent:7.1f} s")
-        print(f"jobs a second in the first round: {given.lines / seconds['first round']:.1f}")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        database = None
+        if given.postgres:
+            server = stack.enter_context(postgres_server(lambda _url: None))
+            database = stack.enter_context(server.empty_database())
+        run = stack.enter_context(service(folder, workers=given.workers, database=database))
+        spent = measure(run, given.lines, given.bad, timeout_s=3600)
+        for what, seconds in spent.seconds.items():
+            print(f"{what:>12}: {seconds:7.1f} s")
+        print(f"jobs a second in the first round: {given.lines / spent.seconds['first round']:.1f}")
+        print(f"CPU a job in the first round: {spent.cpu_s.total() / given.lines * 1000:.1f} ms")
+        for kind, seconds in spent.cpu_s.most_common():
+            print(f"{kind:>12}: {seconds / given.lines * 1000:7.1f} ms")
         for name, size in run.peak_bytes.items():
             print(f"{name:>12}: {size / 2**20:7.0f} MiB at most")
         num_manifest = sum(len(line) for line in manifest(given.lines, given.bad))

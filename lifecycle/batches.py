@@ -10,7 +10,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import case, func, select, update
+from sqlalchemy import bindparam, case, func, select, update
 from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
@@ -18,6 +18,17 @@ from core.events import Publisher
 from lifecycle.deliveries import BATCH_COMPLETED, Occasion, create_deliveries
 from models.batch import Batch, BatchItem, BatchStatus, ItemStatus
 from models.job import Job, JobStatus
+
+# Built once: putting a statement together costs more than running it.
+_ITEMS = BatchItem.metadata.tables[BatchItem.__tablename__]
+_END_ITEM = (
+    update(_ITEMS).where(_ITEMS.c.job_id == bindparam("of_job")).values(status=bindparam("end"))
+)
+_OPEN_ITEM = (
+    select(_ITEMS.c["index"])
+    .where(_ITEMS.c.batch_id == bindparam("of_batch"), _ITEMS.c.status == ItemStatus.OPEN)
+    .limit(1)
+)
 
 
 class CountsView(BaseModel):
@@ -109,12 +120,7 @@ def note_job_end(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: dateti
     batch = lock_batch(uow.session, job.batch_id)
     if batch is None:
         return
-    uow.session.execute(
-        update(BatchItem)
-        .where(BatchItem.job_id == job.id)
-        .values(status=ItemStatus(str(job.status)))
-        .execution_options(synchronize_session=False)
-    )
+    uow.session.execute(_END_ITEM, {"of_job": job.id, "end": ItemStatus(str(job.status))})
     settle_batch(uow, publisher, batch, now=now)
 
 
@@ -128,11 +134,7 @@ def settle_batch(uow: UnitOfWork, publisher: Publisher, batch: Batch, *, now: da
     if batch.status != BatchStatus.RUNNING or batch.expanded_at is None:
         return False
     uow.session.flush()
-    is_open = uow.session.scalar(
-        select(BatchItem.index)
-        .where(BatchItem.batch_id == batch.id, BatchItem.status == ItemStatus.OPEN)
-        .limit(1)
-    )
+    is_open = uow.session.scalar(_OPEN_ITEM, {"of_batch": batch.id})
     if is_open is not None:
         return False
     is_cancelled = batch.cancel_requested_at is not None

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import TypeAdapter
-from sqlalchemy import delete
 
 from core.db import UnitOfWork
 from core.events import EventType, Publisher
@@ -57,7 +56,6 @@ def complete_job(
     """
     job = lock_owned_job(uow.session, job_id, attempt=attempt, stage=JobStage.FINISH)
     transcript = outcome.transcript
-    uow.session.execute(delete(SegmentRow).where(SegmentRow.job_id == job.id))
     uow.session.add_all(
         segment_row(job.id, index, segment) for index, segment in enumerate(transcript.segments)
     )
@@ -66,10 +64,9 @@ def complete_job(
     job.coverage = outcome.coverage
     job.transcript_key = outcome.transcript_key
     job.move_to(JobStatus.COMPLETED, now=now)
-    uow.session.flush()
     text = {"text": transcript.text, "language": transcript.language}
-    record_event(uow, publisher, job.id, EventType.TEXT_DONE, text, now=now)
-    record_event(uow, publisher, job.id, EventType.JOB_COMPLETED, describe_update(job), now=now)
+    record_event(uow, publisher, job, EventType.TEXT_DONE, text, now=now)
+    record_event(uow, publisher, job, EventType.JOB_COMPLETED, describe_update(job), now=now)
     return job
 
 

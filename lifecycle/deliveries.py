@@ -1,13 +1,12 @@
 """Deliveries are created in the transaction that makes their event true."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 from sqlalchemy.orm import Session, joinedload
 
 from core.db import UnitOfWork
@@ -24,6 +23,10 @@ TEST_EVENT = "webhook.test"
 BATCH_COMPLETED = "batch.completed"
 KEPT_FOR = timedelta(days=30)
 """How long the log of a delivery is kept after its end."""
+
+_ENDPOINTS = select(WebhookEndpoint).where(
+    WebhookEndpoint.key_id == bindparam("key_id"), WebhookEndpoint.disabled_at.is_(None)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +84,21 @@ def create_deliveries(
     Returns:
         How many deliveries were created.
     """
-    targets = list(_endpoint_targets(uow.session, occasion))
-    if url is not None:
-        targets.append(Target(url=url, secret=secret))
+    targets = _list_targets(
+        uow.session, occasion.key_id, occasion.event_type, url=url, secret=secret
+    )
     return sum(deliver_to(uow, publisher, occasion, target) for target in targets)
 
 
-def announce_end(uow: UnitOfWork, publisher: Publisher, event: JobEvent) -> Job:
-    """Tell webhooks that a job ended; `record_event` calls it with a job's last event.
-
-    Returns:
-        The job.
-    """
-    job = uow.session.scalars(
-        select(Job).where(Job.id == event.job_id).options(joinedload(Job.media))
-    ).one()
+def announce_end(uow: UnitOfWork, publisher: Publisher, job: Job, event: JobEvent) -> None:
+    """Tell webhooks that a job ended; `record_event` calls it with a job's last event."""
+    targets = _list_targets(
+        uow.session, job.key_id, event.type, url=job.webhook_url, secret=job.webhook_secret
+    )
+    if not targets:
+        return
+    # The view shows the media, which few transactions have loaded.
+    uow.session.scalars(select(Job).where(Job.id == job.id).options(joinedload(Job.media))).one()
     occasion = Occasion(
         event_type=event.type,
         subject_id=job.id,
@@ -104,8 +107,8 @@ def announce_end(uow: UnitOfWork, publisher: Publisher, event: JobEvent) -> Job:
         data=JobView.of(job).model_dump(mode="json"),
         at=event.created_at,
     )
-    create_deliveries(uow, publisher, occasion, url=job.webhook_url, secret=job.webhook_secret)
-    return job
+    for target in targets:
+        deliver_to(uow, publisher, occasion, target)
 
 
 def deliver_to(uow: UnitOfWork, publisher: Publisher, occasion: Occasion, target: Target) -> bool:
@@ -163,14 +166,15 @@ def expire_deliveries(session: Session, *, now: datetime) -> None:
     )
 
 
-def _endpoint_targets(session: Session, occasion: Occasion) -> Iterator[Target]:
-    endpoints = session.scalars(
-        select(WebhookEndpoint).where(
-            WebhookEndpoint.key_id == occasion.key_id, WebhookEndpoint.disabled_at.is_(None)
-        )
-    )
-    for endpoint in endpoints:
-        if endpoint.wants(occasion.event_type):
-            yield Target(
-                url=endpoint.url, endpoint_id=endpoint.id, not_before=endpoint.paused_until
-            )
+def _list_targets(
+    session: Session, key_id: UUID, event_type: str, *, url: str | None, secret: str | None
+) -> list[Target]:
+    """Return the key's endpoints that want the event, and `url` if there is one."""
+    with session.no_autoflush:  # what this transaction changes are no endpoints
+        endpoints = session.scalars(_ENDPOINTS, {"key_id": key_id}).all()
+    targets = [
+        Target(url=endpoint.url, endpoint_id=endpoint.id, not_before=endpoint.paused_until)
+        for endpoint in endpoints
+        if endpoint.wants(event_type)
+    ]
+    return targets if url is None else [*targets, Target(url=url, secret=secret)]

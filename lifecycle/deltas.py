@@ -92,7 +92,7 @@ def _tell(
     """Record a delta; at the start of a window with what belongs between it and the text before."""
     if is_start:
         text = f"{joint(_last_delta(uow, job), text)}{text}"
-    record_event(uow, publisher, job.id, EventType.TEXT_DELTA, {"delta": text}, now=now)
+    record_event(uow, publisher, job, EventType.TEXT_DELTA, {"delta": text}, now=now)
 
 
 def _last_delta(uow: UnitOfWork, job: Job) -> str:

@@ -23,9 +23,10 @@ from core.errors import (
     UploadIncomplete,
 )
 from lifecycle.batches import lock_batch
-from lifecycle.intake import Intake, MediaMaker, take_in
+from lifecycle.intake import Intake, MediaMaker, add_within_limits
 from lifecycle.manifest import ParsedLine
-from models import Batch, BatchItem, BatchStatus, ItemStatus, Job, JobStatus
+from lifecycle.submitting import announce_job
+from models import ApiKey, Batch, BatchItem, BatchStatus, ItemStatus, Job, JobStatus
 
 LEASE = timedelta(seconds=120)
 MAX_AHEAD = 1000
@@ -91,6 +92,7 @@ def add_items(
     is_cancelled = batch.cancel_requested_at is not None
     room = MAX_AHEAD - num_active(uow.session, batch.id)
     taken = _taken_names(uow.session, batch.id, entries)
+    jobs = _NewJobs(uow, intake, batch, now=now)
     for entry in entries:
         item = BatchItem(
             batch_id=batch.id,
@@ -102,7 +104,8 @@ def add_items(
             item.status = ItemStatus.CANCELLED
         elif entry.error is not None or entry.line.custom_id in taken:
             _reject(item, entry.error or _doubled(entry.line), entry.line)
-        elif room <= 0 or not _submit(uow, intake, batch, item, entry, now=now):
+        elif room <= 0 or not jobs.add(item, entry):
+            jobs.announce()
             return False
         else:
             room -= 1
@@ -111,6 +114,7 @@ def add_items(
         uow.session.add(item)
         batch.next_index += 1
         batch.position, batch.last_key = entry.end, entry.key
+    jobs.announce()
     return True
 
 
@@ -146,16 +150,19 @@ def submit_again(
     """
     batch = lock_claimed(uow.session, claim, now=now)
     room = MAX_AHEAD - num_active(uow.session, batch.id)
+    jobs = _NewJobs(uow, intake, batch, now=now)
     for index, entry in entries.items():
         item = uow.session.get_one(BatchItem, (batch.id, index), populate_existing=True)
         if batch.cancel_requested_at is not None:
             item.status, item.line = ItemStatus.CANCELLED, None
         elif entry.error is not None:
             _reject(item, entry.error, entry.line)
-        elif room <= 0 or not _submit(uow, intake, batch, item, entry, now=now):
+        elif room <= 0 or not jobs.add(item, entry):
+            jobs.announce()
             return False
         else:
             room -= 1
+    jobs.announce()
     return True
 
 
@@ -239,29 +246,46 @@ def list_waiting_batches(session: Session, *, limit: int, now: datetime) -> list
     )
 
 
-def _submit(
-    uow: UnitOfWork, intake: Intake, batch: Batch, item: BatchItem, entry: Entry, *, now: datetime
-) -> bool:
-    """Make the item's job or reject the item; return False if the key may have no more jobs."""
-    if entry.make_media is None or entry.line.request is None:
-        raise ValueError("an entry without an error has media and a request")
-    try:
-        job = take_in(
-            uow,
-            intake,
-            batch.key_id,
-            entry.make_media,
-            entry.line.request.submission,
-            now=now,
-            batch_id=batch.id,
-        )
-    except LimitExceeded:
-        return False
-    except (InvalidInput, NotFound) as exc:
-        _reject(item, exc, entry.line)
-    else:
-        item.job_id, item.line = job.id, None
-    return True
+class _NewJobs:
+    """The jobs that one transaction makes of a batch's lines; their rows are inserted together."""
+
+    def __init__(self, uow: UnitOfWork, intake: Intake, batch: Batch, *, now: datetime) -> None:
+        self._uow = uow
+        self._intake = intake
+        self._batch = batch
+        self._now = now
+        self._jobs: list[Job] = []
+        # Held, so that the session does not forget it: each line asks for the key's limits.
+        self._key = uow.session.get_one(ApiKey, batch.key_id)
+
+    def add(self, item: BatchItem, entry: Entry) -> bool:
+        """Make the item's job or reject it; return False if the key may have no more jobs."""
+        if entry.make_media is None or entry.line.request is None:
+            raise ValueError("an entry without an error has media and a request")
+        try:
+            job = add_within_limits(
+                self._uow,
+                self._intake,
+                self._key.id,
+                entry.make_media,
+                entry.line.request.submission,
+                now=self._now,
+                batch_id=self._batch.id,
+            )
+        except LimitExceeded:
+            return False
+        except (InvalidInput, NotFound) as exc:
+            _reject(item, exc, entry.line)
+        else:
+            item.job_id, item.line = job.id, None
+            self._jobs.append(job)
+        return True
+
+    def announce(self) -> None:
+        """Insert the rows and record what tells of them."""
+        self._uow.session.flush()
+        for job in self._jobs:
+            announce_job(self._uow, self._intake.queue, self._intake.publisher, job, now=self._now)
 
 
 def _reject(item: BatchItem, error: ScriptoriumError, line: ParsedLine) -> None:

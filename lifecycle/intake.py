@@ -17,10 +17,10 @@ from core.queues import JobQueue
 from core.settings import Settings
 from core.storage.base import Storage
 from core.storage.keys import check_key
-from lifecycle.jobs import submit_job
 from lifecycle.limits import check_submission, limits_of
 from lifecycle.owned import get_owned
 from lifecycle.submissions import Source, SourceKind, Submission
+from lifecycle.submitting import add_job, announce_job
 from lifecycle.uploads import join_upload, media_of
 from models import Job, Media
 from models.upload import Upload
@@ -69,6 +69,36 @@ def take_in(
 ) -> Job:
     """Record a job within the key's limits and, once it is durable, tell the media workers.
 
+    Raises: See `add_within_limits`.
+    """
+    job = add_within_limits(
+        uow,
+        intake,
+        key_id,
+        make_media,
+        submission,
+        now=now,
+        batch_id=batch_id,
+        estimated_ms=estimated_ms,
+    )
+    uow.session.flush()
+    announce_job(uow, intake.queue, intake.publisher, job, now=now)
+    return job
+
+
+def add_within_limits(
+    uow: UnitOfWork,
+    intake: Intake,
+    key_id: UUID,
+    make_media: MediaMaker,
+    submission: Submission,
+    *,
+    now: datetime,
+    batch_id: UUID | None = None,
+    estimated_ms: int | None = None,
+) -> Job:
+    """Add a job to the session; see `lifecycle.submitting.add_job`.
+
     Raises:
         LimitExceeded: The key has too much unfinished work.
         MediaTooLarge: The file is larger than the key may send.
@@ -78,10 +108,8 @@ def take_in(
     media = make_media(uow)
     if media.size_bytes is not None and media.size_bytes > limits.upload_bytes:
         raise MediaTooLarge(f"The file exceeds {limits.upload_bytes} bytes.")
-    job = submit_job(
-        uow,
-        intake.queue,
-        intake.publisher,
+    return add_job(
+        uow.session,
         key_id=key_id,
         media=media,
         model=submission.model,
@@ -90,15 +118,13 @@ def take_in(
         reference=submission.reference,
         metadata=submission.metadata,
         delete_at=_delete_at(intake.settings, submission, now),
+        webhook_url=submission.webhook_url,
+        webhook_secret=submission.webhook_secret,
+        may_reuse=submission.reuse,
+        batch_id=batch_id,
+        estimated_ms=estimated_ms,
         now=now,
     )
-    job.webhook_url = submission.webhook_url
-    job.webhook_secret = submission.webhook_secret
-    job.may_reuse = submission.reuse
-    job.batch_id = batch_id
-    job.estimated_ms = estimated_ms
-    uow.session.flush()
-    return job
 
 
 def _delete_at(settings: Settings, submission: Submission, now: datetime) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Submitting, reading, ending, retrying and deleting jobs.
+"""Reading, ending, retrying and deleting jobs.
 
 Locks are taken in one order everywhere: the job's row, then its windows, and one job a
 transaction. Claims take windows alone and skip locked ones. So no two transactions wait for each
@@ -12,13 +12,12 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from core.db import UnitOfWork
 from core.errors import JobNotFound, LeaseLost, Transient
 from core.events import EventType, Publisher
-from core.options import Priority, TranscribeOptions
 from core.queues import JobQueue
 from core.storage.base import Storage
 from core.transcript import SAMPLE_RATE_HZ
@@ -33,47 +32,14 @@ log = structlog.get_logger(__name__)
 
 UNFINISHED = (WindowStatus.PENDING, WindowStatus.RUNNING)
 
-
-def submit_job(
-    uow: UnitOfWork,
-    queue: JobQueue,
-    publisher: Publisher,
-    *,
-    key_id: UUID,
-    media: Media,
-    model: str,
-    options: TranscribeOptions,
-    priority: Priority,
-    reference: str | None = None,
-    metadata: dict[str, Any] | None = None,
-    delete_at: datetime | None = None,
-    now: datetime,
-) -> Job:
-    """Record a job and, once it is durable, tell the media workers.
-
-    If the process dies between commit and message, the sweeper finds the queued row.
-
-    Args:
-        media: New or already stored; added to the session here.
-        model: Name of a served model; the caller has checked it.
-    """
-    uow.session.add(media)
-    job = Job(
-        key_id=key_id,
-        media=media,
-        model=model,
-        options=options.model_dump(mode="json"),
-        priority=int(priority),
-        reference=reference,
-        job_metadata=metadata,
-        delete_at=delete_at,
-        created_at=now,
-    )
-    uow.session.add(job)
-    uow.session.flush()
-    record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
-    uow.after_commit(partial(queue.prepare, job.id, priority=job.priority))
-    return job
+# Built once: putting a statement together costs more than running it.
+_LOCK = (
+    select(Job)
+    .where(Job.id == bindparam("job_id"))
+    .with_for_update(of=Job, key_share=True)
+    .execution_options(populate_existing=True)
+)
+_LOCK_WITH_MEDIA = _LOCK.options(joinedload(Job.media, innerjoin=True))
 
 
 def get_job(session: Session, key_id: UUID | None, job_id: UUID) -> Job:
@@ -94,14 +60,10 @@ def get_job(session: Session, key_id: UUID | None, job_id: UUID) -> Job:
     return job
 
 
-def lock_job(session: Session, job_id: UUID) -> Job | None:
+def lock_job(session: Session, job_id: UUID, *, with_media: bool = False) -> Job | None:
     """Lock the job's row until the transaction ends and return it as it is now, if it exists."""
-    return session.scalars(
-        select(Job)
-        .where(Job.id == job_id)
-        .with_for_update(key_share=True)
-        .execution_options(populate_existing=True)
-    ).one_or_none()
+    statement = _LOCK_WITH_MEDIA if with_media else _LOCK
+    return session.scalars(statement, {"job_id": job_id}).one_or_none()
 
 
 def lock_owned_job(session: Session, job_id: UUID, *, attempt: int, stage: JobStage) -> Job:
@@ -131,7 +93,7 @@ def cancel_job(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: datetime
     _lock_again(uow.session, job)
     job.move_to(JobStatus.CANCELLED, now=now)
     _cancel_windows(uow.session, job, now=now)
-    record_event(uow, publisher, job.id, EventType.JOB_CANCELLED, describe_update(job), now=now)
+    record_event(uow, publisher, job, EventType.JOB_CANCELLED, describe_update(job), now=now)
     return job
 
 
@@ -156,7 +118,7 @@ def fail_job(
     data = describe_update(job) | {
         "error": {"code": job.error_code, "message": job.error_message},
     }
-    record_event(uow, publisher, job.id, EventType.JOB_FAILED, data, now=now)
+    record_event(uow, publisher, job, EventType.JOB_FAILED, data, now=now)
     return job
 
 
@@ -176,7 +138,7 @@ def retry_job(
     job.failures = 0
     job.retry_at = None
     count_done_windows(uow.session, job)
-    record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
+    record_event(uow, publisher, job, EventType.JOB_UPDATED, describe_update(job), now=now)
     uow.after_commit(partial(queue.prepare, job.id, priority=job.priority))
     return job
 

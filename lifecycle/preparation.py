@@ -15,10 +15,11 @@ from core.events import EventType, Publisher
 from core.queues import JobQueue
 from lifecycle.events import record_event
 from lifecycle.jobs import count_done_windows, lock_owned_job, window_audio_ms
+from lifecycle.media import describe_media
 from lifecycle.progress import describe_update
 from lifecycle.stages import enter_finish_if_recognised
 from lifecycle.streaming import stream_segments
-from models import Job, JobStage, Media, Window, WindowStatus
+from models import Job, JobStage, Window, WindowStatus
 
 MAX_WAKE_UPS = 4
 """Messages sent at once for one adapter: more engines than that are woken by each other."""
@@ -123,11 +124,8 @@ def add_windows(
         LeaseLost: The claim is somebody else's by now, or the job has ended.
     """
     job = _lock(uow.session, claim)
-    job.windows_total += len(windows)
-    job.audio_ms_total += sum(window_audio_ms(window.num_samples) for window in windows)
-    uow.session.add_all(_row(job, claim, window) for window in windows)
-    uow.session.flush()
-    record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
+    _insert(uow.session, job, claim, windows)
+    record_event(uow, publisher, job, EventType.JOB_UPDATED, describe_update(job), now=now)
     if claim.is_claimable:
         uow.after_commit(
             partial(queue.wake, claim.adapter, count=max(1, min(MAX_WAKE_UPS, wake_ups)))
@@ -139,31 +137,35 @@ def finish_preparation(
     publisher: Publisher,
     queue: JobQueue,
     claim: Preparation,
+    windows: Sequence[NewWindow],
     *,
     duration_ms: int,
-    media_size_bytes: int,
+    media_size_bytes: int | None,
+    media_sha256: str | None,
     coverage: dict[str, Any],
     warnings: Sequence[str],
     wake_ups: int,
     now: datetime,
 ) -> None:
-    """Record that all windows are known; go on to `recognise`, or to `finish` if nothing is left.
+    """Insert the last windows and go on to `recognise`, or to `finish` if nothing is left.
+
+    Args:
+        media_size_bytes: As it was read; None if it was known before.
+        media_sha256: Likewise.
 
     Raises:
         LeaseLost: The claim is somebody else's by now, or the job has ended.
     """
     job = _lock(uow.session, claim)
+    _insert(uow.session, job, claim, windows)
     job.adapter, job.revision = claim.adapter, claim.revision
     job.duration_ms = duration_ms
     job.coverage = coverage
     job.warnings = list(dict.fromkeys([*job.warnings, *warnings]))
     job.prepared_at = now
-    uow.session.execute(
-        update(Media)
-        .where(Media.id == job.media_id, Media.size_bytes.is_(None))  # a `media_key`
-        .values(size_bytes=media_size_bytes)
-        .execution_options(synchronize_session=False)
-    )
+    describe_media(uow.session, job.media_id, size_bytes=media_size_bytes, sha256=media_sha256)
+    if job.attempt > 1 or not claim.is_claimable:  # windows may have been held back
+        _let_claim(uow.session, job)
     _enter_recognition(uow, publisher, queue, job, wake_ups=wake_ups, now=now)
 
 
@@ -182,6 +184,7 @@ def continue_prepared(
     """
     resume_windows(uow, queue, claim)
     job = _lock(uow.session, claim)
+    _let_claim(uow.session, job)
     _enter_recognition(uow, publisher, queue, job, wake_ups=MAX_WAKE_UPS, now=now)
 
 
@@ -197,18 +200,30 @@ def _enter_recognition(
     job.stage = JobStage.RECOGNISE
     job.failures = 0
     job.lease_expires_at = None
-    uow.session.execute(
+    if job.windows_done:  # else no segment can have become final
+        stream_segments(uow, publisher, job, now=now)
+    enter_finish_if_recognised(uow, queue, job)
+    record_event(uow, publisher, job, EventType.JOB_UPDATED, describe_update(job), now=now)
+    if job.stage == JobStage.RECOGNISE and job.adapter is not None:
+        count = max(1, min(MAX_WAKE_UPS, wake_ups))
+        uow.after_commit(partial(queue.wake, job.adapter, count=count))
+
+
+def _insert(session: Session, job: Job, claim: Preparation, windows: Sequence[NewWindow]) -> None:
+    job.windows_total += len(windows)
+    job.audio_ms_total += sum(window_audio_ms(window.num_samples) for window in windows)
+    session.add_all(_row(job, claim, window) for window in windows)
+
+
+def _let_claim(session: Session, job: Job) -> None:
+    """Let engines claim windows that were held back until all are known."""
+    session.flush()
+    session.execute(
         update(Window)
         .where(Window.job_id == job.id, Window.is_claimable.is_(False))
         .values(is_claimable=True)
         .execution_options(synchronize_session=False)
     )
-    stream_segments(uow, publisher, job, now=now)
-    enter_finish_if_recognised(uow, queue, job)
-    record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
-    if job.stage == JobStage.RECOGNISE and job.adapter is not None:
-        count = max(1, min(MAX_WAKE_UPS, wake_ups))
-        uow.after_commit(partial(queue.wake, job.adapter, count=count))
 
 
 def _lock(session: Session, claim: Preparation) -> Job:

@@ -18,6 +18,7 @@ from core.options import TranscribeOptions
 from core.transcript import Transcript
 from lifecycle.completion import Outcome, complete_job
 from lifecycle.jobs import lock_owned_job
+from lifecycle.media import describe_media
 from lifecycle.streaming import record_segments
 from lifecycle.transcripts import load_transcript
 from models import Job, JobStage, JobStatus, Media
@@ -76,17 +77,22 @@ def complete_from_twin(
     job_id: UUID,
     twin: Twin,
     *,
+    sha256: str,
     transcript_key: str,
     attempt: int,
     now: datetime,
 ) -> Job:
     """End a job that `prepare` has claimed with the transcript of another.
 
+    Args:
+        sha256: Of the job's media, as it was read.
+
     Raises:
         LeaseLost: The claim is somebody else's by now, or the job has ended.
     """
     job = lock_owned_job(uow.session, job_id, attempt=attempt, stage=JobStage.PREPARE)
     source = twin.job
+    describe_media(uow.session, job.media_id, sha256=sha256)
     job.stage = JobStage.FINISH
     job.reused_from = source.id
     job.adapter, job.revision = source.adapter, source.revision

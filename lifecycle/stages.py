@@ -1,5 +1,6 @@
 """Claims of a job's row: `prepare` and `finish` run under a lease, fenced by `jobs.attempt`."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
@@ -30,18 +31,22 @@ def claim_stage(
     stage: JobStage,
     *,
     lease: timedelta,
+    admit: Callable[[Job], bool] = lambda _job: True,
     now: datetime,
 ) -> Job | None:
     """Take the job's next stage, or return None if it is taken, over, or not due.
 
     The row is locked while it is looked at, so of two workers with the same message one wins.
+
+    Args:
+        admit: Asked last: whether this worker takes the job, whose `media` is loaded.
     """
-    job = lock_job(uow.session, job_id)
-    if job is None or job.stage != stage or not _is_free(job, now):
+    job = lock_job(uow.session, job_id, with_media=True)
+    if job is None or job.stage != stage or not _is_free(job, now) or not admit(job):
         return None
     if job.status == JobStatus.QUEUED:
         job.move_to(JobStatus.RUNNING, now=now)
-        record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
+        record_event(uow, publisher, job, EventType.JOB_UPDATED, describe_update(job), now=now)
     job.attempt += 1
     job.lease_expires_at = now + lease
     job.retry_at = None

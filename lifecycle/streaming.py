@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 
 from core.db import UnitOfWork
 from core.events import EventType, Publisher
@@ -25,6 +25,36 @@ from models import Job, Window, WindowStatus
 SAMPLES_PER_MS = SAMPLE_RATE_HZ // 1000
 SETTLED = (WindowStatus.DONE, WindowStatus.FAILED)
 
+# Built once: putting a statement together costs more than running it.
+_OF_JOB = Window.job_id == bindparam("job_id")
+_FRONTIER = (
+    select(
+        Window.start_sample,
+        Window.num_samples,
+        Window.channel,
+        select(func.min(Window.start_sample))
+        .where(_OF_JOB, Window.status.not_in(SETTLED))
+        .correlate(None)
+        .scalar_subquery()
+        .label("missing_sample"),
+    )
+    .where(_OF_JOB)
+    .order_by(Window.index.desc())
+    .limit(1)
+)
+"""A job's last window, and where its first one begins that is not settled."""
+
+_SETTLED_BETWEEN = (
+    select(Window)
+    .where(
+        _OF_JOB,
+        Window.status == WindowStatus.DONE,
+        Window.start_sample < bindparam("before_sample"),
+        Window.start_sample + Window.num_samples > bindparam("after_sample"),
+    )
+    .order_by(Window.index)
+)
+
 
 def stream_segments(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: datetime) -> None:
     """Record an event for each segment of a locked job that has become final.
@@ -38,14 +68,12 @@ def stream_segments(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: dat
     if until_ms <= since_ms:
         return
     rows = uow.session.scalars(
-        select(Window)
-        .where(
-            Window.job_id == job.id,
-            Window.status == WindowStatus.DONE,
-            Window.start_sample < (until_ms + 1) * SAMPLES_PER_MS,
-            Window.start_sample + Window.num_samples > (since_ms - 1) * SAMPLES_PER_MS,
-        )
-        .order_by(Window.index)
+        _SETTLED_BETWEEN,
+        {
+            "job_id": job.id,
+            "before_sample": (until_ms + 1) * SAMPLES_PER_MS,
+            "after_sample": (since_ms - 1) * SAMPLES_PER_MS,
+        },
     ).all()
     windows = [window_result(row) for row in rows]
     final = [s for s in stitch(windows) if since_ms <= s.start_ms < until_ms]
@@ -74,7 +102,7 @@ def record_segments(
         tell_final(uow, publisher, job, head, rest, now=now)
     for segment in segments:
         data = describe_segment(segment)
-        record_event(uow, publisher, job.id, EventType.SEGMENT, data, now=now)
+        record_event(uow, publisher, job, EventType.SEGMENT, data, now=now)
 
 
 def stream_text(
@@ -133,21 +161,12 @@ def describe_segment(segment: Segment) -> dict[str, Any]:
 
 def _find_frontier_ms(uow: UnitOfWork, job: Job) -> int:
     """Return before which time no segment can appear any more."""
-    of_job = Window.job_id == job.id
-    missing = uow.session.scalar(
-        select(func.min(Window.start_sample)).where(of_job, Window.status.not_in(SETTLED))
-    )
-    last = uow.session.execute(
-        select(Window.start_sample, Window.num_samples, Window.channel)
-        .where(of_job)
-        .order_by(Window.index.desc())
-        .limit(1)
-    ).first()
+    last = uow.session.execute(_FRONTIER, {"job_id": job.id}).first()
     if last is None:
         return 0
     if job.prepared_at is None and last.channel is not None:
         return 0  # windows of several channels come in no order of time
-    if missing is not None:
-        return samples_to_ms(missing)
+    if last.missing_sample is not None:
+        return samples_to_ms(last.missing_sample)
     end_ms = samples_to_ms(last.start_sample + last.num_samples)
     return end_ms if job.prepared_at is None else max(end_ms, job.duration_ms or 0) + 1

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import bindparam, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
@@ -21,6 +21,24 @@ from lifecycle.progress import describe_update, percent_done
 from lifecycle.stages import describe_error, enter_finish_if_recognised
 from lifecycle.streaming import stream_segments, stream_text
 from models import Job, JobStatus, Window, WindowStatus
+
+# Built once, on the table: putting an ORM's UPDATE together costs more than running it.
+_WINDOWS = Window.metadata.tables[Window.__tablename__]
+_COMPLETE = (
+    update(_WINDOWS)
+    .where(
+        _WINDOWS.c.id == bindparam("window_id"),
+        _WINDOWS.c.attempt == bindparam("claim"),
+        _WINDOWS.c.status == WindowStatus.RUNNING,
+    )
+    .values(
+        status=WindowStatus.DONE,
+        hypothesis=bindparam("answer"),
+        lease_expires_at=None,
+        finished_at=bindparam("now"),
+    )
+    .returning(_WINDOWS.c.num_samples)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +95,28 @@ def complete_windows(
     if job is None or job.status != JobStatus.RUNNING:
         return 0
     before = percent_done(job)
-    num_stored = 0
-    for lease, hypothesis in results:
-        num_samples = uow.session.scalar(
-            update(Window)
-            .where(*_owned(lease))
-            .values(
-                status=WindowStatus.DONE,
-                hypothesis=dump_hypothesis(hypothesis),
-                lease_expires_at=None,
-                finished_at=now,
-            )
-            .returning(Window.num_samples)
-            .execution_options(synchronize_session=False)
+    found = [
+        uow.session.scalar(
+            _COMPLETE,
+            {
+                "window_id": lease.window_id,
+                "claim": lease.attempt,
+                "answer": dump_hypothesis(hypothesis),
+                "now": now,
+            },
         )
-        if num_samples is not None:
-            num_stored += 1
+        for lease, hypothesis in results
+    ]
+    stored = [num_samples for num_samples in found if num_samples is not None]
+    if stored:
+        stream_segments(uow, publisher, job, now=now)  # before the row changes: it would be written
+        for num_samples in stored:
             _count(job, num_samples)
-    if num_stored:
-        stream_segments(uow, publisher, job, now=now)
         enter_finish_if_recognised(uow, queue, job)
         if int(percent_done(job)) > int(before):  # at most a hundred of these a job
             data = describe_update(job)
-            record_event(uow, publisher, job.id, EventType.JOB_UPDATED, data, now=now)
-    return num_stored
+            record_event(uow, publisher, job, EventType.JOB_UPDATED, data, now=now)
+    return len(stored)
 
 
 def fail_window(
@@ -196,7 +212,7 @@ def settle_language(
         return None
     if job.language is None:
         job.language = language
-        record_event(uow, publisher, job.id, EventType.JOB_UPDATED, describe_update(job), now=now)
+        record_event(uow, publisher, job, EventType.JOB_UPDATED, describe_update(job), now=now)
     return job.language
 
 

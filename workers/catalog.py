@@ -50,6 +50,7 @@ class FolderCatalog:
         self._settings = settings
         self._aligner = aligner_model(settings)
         self._resolve = lru_cache(maxsize=None)(self._resolve_uncached)
+        self._describe = lru_cache(maxsize=None)(self._describe_uncached)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -57,7 +58,11 @@ class FolderCatalog:
         return tuple(model.name for model in served_models(self._settings))
 
     def describe(self, model: str) -> Description:
-        """See `Catalog`.
+        """See `Catalog`; what a folder holds is read once."""
+        return self._describe(model)
+
+    def _describe_uncached(self, model: str) -> Description:
+        """Read what `describe` returns.
 
         An aligner that the model uses is part of its revision: with it transcripts have words and
         segments that they lack without.

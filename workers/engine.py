@@ -68,6 +68,9 @@ class Engine:
             held=self._held,
             loaded=self._loaded,
         )
+        # Two threads that stay: slices may be short, and begin and end a hundred times a second.
+        self._load_thread = ThreadPoolExecutor(1, "loader")
+        self._write_thread = ThreadPoolExecutor(1, "writer")
         self._gate = threading.Lock()
         self._is_running = False
         self._is_woken = False
@@ -109,6 +112,8 @@ class Engine:
     def close(self) -> None:
         """End the live sessions and free the device's memory; call it when no slice runs."""
         self.live.stop()
+        self._load_thread.shutdown()
+        self._write_thread.shutdown()
         if self._preloading.is_alive():
             return  # the process ends; the weights go with it
         self._loaded.close()
@@ -123,13 +128,9 @@ class Engine:
 
     def _run_slice(self) -> None:
         deadline = time.monotonic() + self._context.settings.time_slice_s
-        with (
-            Heartbeat(self._held.renew, interval_s=self._context.heartbeat_s),
-            ThreadPoolExecutor(1, "loader") as loader,
-            ThreadPoolExecutor(1, "writer") as writer,
-        ):
+        with Heartbeat(self._held.renew, interval_s=self._context.heartbeat_s):
             try:
-                is_unfinished = self._run_batches(loader, writer, deadline)
+                is_unfinished = self._run_batches(deadline)
             except (Transient, DBAPIError) as exc:
                 # Nothing is lost: claims are given back or expire, and the sweeper wakes us again.
                 log.warning("slice.broken_off", adapter=self._adapter, error=str(exc))
@@ -139,21 +140,25 @@ class Engine:
         if is_unfinished:
             self._context.queue.wake(self._adapter)
 
-    def _run_batches(
-        self, loader: ThreadPoolExecutor, writer: ThreadPoolExecutor, deadline: float
-    ) -> bool:
+    def _run_batches(self, deadline: float) -> bool:
         """Return whether the time was over before the work was."""
-        stored = writer.submit(_nothing)
-        ahead = loader.submit(self._loader.next_batch)
+        batch = self._loader.next_batch()
+        if batch is None:
+            return False
+        ahead: Future[WindowBatch | None] = self._load_thread.submit(_nothing)
+        stored = self._write_thread.submit(_nothing)
         try:
-            while (batch := ahead.result() or self._loader.next_batch()) is not None:
+            while batch is not None:
                 # A window under suspicion runs while no other claim is at risk with it.
-                ahead = loader.submit(_nothing if batch.is_isolated else self._loader.next_batch)
+                ahead = self._load_thread.submit(
+                    _nothing if batch.is_isolated else self._loader.next_batch
+                )
                 outcomes = self._runner.run(batch)
                 stored.result()
-                stored = writer.submit(self._results.store, outcomes)
+                stored = self._write_thread.submit(self._results.store, outcomes)
                 if self._context.stopping.is_set() or time.monotonic() >= deadline:
                     return True
+                batch = ahead.result() or self._loader.next_batch()
             return False
         finally:
             self._put_back(ahead)

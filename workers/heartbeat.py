@@ -1,6 +1,9 @@
 """Renews leases while work goes on."""
 
+import heapq
+import itertools
 import threading
+import time
 from collections.abc import Callable
 from typing import Self
 
@@ -16,6 +19,7 @@ class Heartbeat:
     """Calls `renew` at an interval, in a thread of its own, until the `with` block ends.
 
     A database that does not answer is tried again at the next beat: the lease outlives two misses.
+    The thread begins with the first beat, so that work which is over before it costs none.
 
     Attributes:
         lost: Set once `renew` raised LeaseLost; there are no more beats then.
@@ -25,19 +29,28 @@ class Heartbeat:
         self._renew = renew
         self._interval_s = interval_s
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
         self.lost = threading.Event()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        _starter.call_later(self._interval_s, self._start)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        with self._lock:
+            self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _start(self) -> None:
+        with self._lock:
+            if not self._ended.is_set():
+                self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
-        while not self._ended.wait(self._interval_s):
+        while not self._ended.is_set():
             try:
                 self._renew()
             except LeaseLost:
@@ -45,3 +58,36 @@ class Heartbeat:
                 return
             except DBAPIError as exc:
                 log.warning("heartbeat.missed", error=str(exc.orig))
+            self._ended.wait(self._interval_s)
+
+
+class _Starter:
+    """Makes short calls later, all in one thread, which is there once it is needed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()  # for calls at equal times, which cannot be compared
+        self._thread: threading.Thread | None = None
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> None:
+        entry = (time.monotonic() + delay_s, next(self._numbers), call)
+        with self._changed:
+            heapq.heappush(self._calls, entry)
+            if self._calls[0] is entry:
+                self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._calls or self._calls[0][0] > time.monotonic():
+                    due = self._calls[0][0] - time.monotonic() if self._calls else None
+                    self._changed.wait(due)
+                _, _, call = heapq.heappop(self._calls)
+            call()
+
+
+_starter = _Starter()

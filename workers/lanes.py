@@ -5,16 +5,14 @@ ten seconds and holds the line. Which jobs wait is written in their rows, so a m
 one that finds no room is dropped: the next one that ends, or the sweeper, sends another.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from uuid import UUID
 
 import structlog
-from sqlalchemy.orm import Session
 
 from core.db import read_session
 from lifecycle.recovery import list_waiting_stages
-from models import Job, JobStage, Media
+from models import Job, JobStage
 from workers.context import WorkerContext
 
 log = structlog.get_logger(__name__)
@@ -28,33 +26,33 @@ _NUM_TOLD = 3
 
 
 @contextmanager
-def lane_for(context: WorkerContext, job_id: UUID) -> Iterator[bool]:
-    """Hold a place for preparing the job; yields whether there was one."""
-    with read_session(context.sessions) as session:
-        is_long = _is_long(session, job_id)
-    if not is_long:
-        yield True
-        return
-    if not context.long_media.acquire(blocking=False):
-        log.info("stage.deferred", job_id=str(job_id))
-        yield False
-        return
+def lane(context: WorkerContext) -> Iterator[Callable[[Job], bool]]:
+    """Yield what says whether there is room for a job; the place is held until the end."""
+    is_held = False
+
+    def admit(job: Job) -> bool:
+        nonlocal is_held
+        if not _is_long(job):
+            return True
+        is_held = context.long_media.acquire(blocking=False)
+        if not is_held:
+            log.info("stage.deferred", job_id=str(job.id))
+        return is_held
+
     try:
-        yield True
+        yield admit
     finally:
-        context.long_media.release()
-        _tell_next(context)
+        if is_held:
+            context.long_media.release()
+            _tell_next(context)
 
 
-def _is_long(session: Session, job_id: UUID) -> bool:
-    job = session.get(Job, job_id)
-    if job is None:
-        return False
+def _is_long(job: Job) -> bool:
     length_ms = job.duration_ms or job.estimated_ms
     if length_ms is not None:
         return length_ms >= LONG_MS
-    media = session.get(Media, job.media_id)
-    return media is None or media.size_bytes is None or media.size_bytes >= BIG_BYTES
+    size_bytes = job.media.size_bytes
+    return size_bytes is None or size_bytes >= BIG_BYTES
 
 
 def _tell_next(context: WorkerContext) -> None:

@@ -34,8 +34,8 @@ from lifecycle.preparation import (
 from models import Job, JobStage, Media, Window, WindowStatus
 from workers.context import WorkerContext
 from workers.fetch import fetch_media
-from workers.lanes import LONG_MS, lane_for
-from workers.reuse import reuse_transcript
+from workers.lanes import LONG_MS, lane
+from workers.reuse import hash_media, reuse_transcript
 from workers.shards import ShardWriter
 from workers.stage import StageClaim, run_stage
 
@@ -50,9 +50,8 @@ class PlanChanged(Exception):
 
 def prepare(context: WorkerContext, job_id: UUID) -> None:
     """Prepare the job if it waits for that; see `workers.stage.run_stage`."""
-    with lane_for(context, job_id) as has_room:
-        if has_room:
-            run_stage(context, job_id, JobStage.PREPARE, _prepare)
+    with lane(context) as admit:
+        run_stage(context, job_id, JobStage.PREPARE, _prepare, admit=admit)
 
 
 def _prepare(claim: StageClaim) -> None:
@@ -69,18 +68,19 @@ def _prepare(claim: StageClaim) -> None:
         is_claimable=job.voters is not None
         or not (spec.detects_by_vote and claim.options.language == AUTO),
     )
-    with read_session(context.sessions) as session:
-        known = list_windows(session, job.id)
-        media = session.get_one(Media, job.media_id)
-    media = fetch_media(claim, media)
-    if not known and reuse_transcript(claim, media, adapter=spec.name, revision=described.revision):
-        return
+    known = _load_known(context, job)
+    media = fetch_media(claim, job.media)
     is_same = job.revision in (None, described.revision) and _has_audio(context, known)
     if job.prepared_at is not None and is_same:
         with unit_of_work(context.sessions) as uow:
             continue_prepared(uow, context.publisher, context.queue, preparation, now=context.now())
         return
-    preparer = _Preparer(claim, preparation, spec, media)
+    sha256 = media.sha256 or hash_media(claim, media)
+    if not known and reuse_transcript(
+        claim, sha256, adapter=spec.name, revision=described.revision
+    ):
+        return
+    preparer = _Preparer(claim, preparation, spec, media, sha256)
     if known and is_same:
         try:
             preparer.run(known)
@@ -92,6 +92,14 @@ def _prepare(claim: StageClaim) -> None:
         with unit_of_work(context.sessions) as uow:
             forget_windows(uow, preparation)
     preparer.run(())
+
+
+def _load_known(context: WorkerContext, job: Job) -> Sequence[Window]:
+    """Return the windows that an earlier try inserted."""
+    if not job.windows_total:
+        return ()
+    with read_session(context.sessions) as session:
+        return list_windows(session, job.id)
 
 
 def _has_audio(context: WorkerContext, windows: Sequence[Window]) -> bool:
@@ -109,8 +117,14 @@ class _Preparer:
     """One pass over the media."""
 
     def __init__(
-        self, claim: StageClaim, preparation: Preparation, spec: AdapterSpec, media: Media
+        self,
+        claim: StageClaim,
+        preparation: Preparation,
+        spec: AdapterSpec,
+        media: Media,
+        sha256: str,
     ) -> None:
+        self._sha256 = sha256
         self._claim = claim
         self._context = claim.context
         self._preparation = preparation
@@ -151,14 +165,14 @@ class _Preparer:
                 for window, samples in windows:
                     self._claim.check()
                     if window.index >= len(known):
-                        shards.add(window, samples)
+                        shards.add(window, samples, is_near_end=windows.is_near_end)
                     elif not _is_same(known[window.index], window):
                         raise PlanChanged
                 if windows.summary.num_windows < len(known):
                     raise PlanChanged
-                shards.flush()
+                last = shards.take_rest()
                 summary = windows.summary
-        self._finish(summary, size_bytes)
+        self._finish(last, summary, size_bytes)
 
     def _find_voters(self, path: Path, limits: DecodeLimits) -> None:
         """Let excerpts vote on the language, so that no window has to wait for the last one."""
@@ -204,15 +218,22 @@ class _Preparer:
             self._claim.check()
             self._context.stopping.wait(_LOOK_EVERY_S)
 
-    def _finish(self, summary: MediaSummary, size_bytes: int) -> None:
+    def _finish(self, last: Sequence[NewWindow], summary: MediaSummary, size_bytes: int) -> None:
+        """Insert the last windows and record that there are no more.
+
+        The first words need no push here: nothing of this recording is left to be decoded.
+        """
+        media = self._media
         with unit_of_work(self._context.sessions) as uow:
             finish_preparation(
                 uow,
                 self._context.publisher,
                 self._context.queue,
                 self._preparation,
+                last,
                 duration_ms=summary.duration_ms,
-                media_size_bytes=size_bytes,
+                media_size_bytes=size_bytes if media.size_bytes is None else None,
+                media_sha256=self._sha256 if media.sha256 is None else None,
                 coverage={"duration_ms": summary.duration_ms, "speech_ms": summary.speech_ms},
                 warnings=summary.warnings,
                 wake_ups=self._wake_ups(summary.num_windows),

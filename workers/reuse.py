@@ -3,7 +3,6 @@
 import hashlib
 
 import structlog
-from sqlalchemy import update
 
 from core.db import read_session, unit_of_work
 from core.errors import MediaGone
@@ -15,16 +14,16 @@ from workers.stage import StageClaim
 log = structlog.get_logger(__name__)
 
 
-def reuse_transcript(
-    claim: StageClaim, media: Media, *, adapter: str, revision: str | None
-) -> bool:
+def reuse_transcript(claim: StageClaim, sha256: str, *, adapter: str, revision: str | None) -> bool:
     """Complete the job from a finished one if there is an equal one; return whether there was.
+
+    Args:
+        sha256: Of the job's media.
 
     Raises:
         LeaseLost: The job is no longer this worker's.
     """
     context, job = claim.context, claim.job
-    sha256 = media.sha256 or _hash(claim, media)
     if not job.may_reuse or job.prepared_at is not None:
         return False
     with read_session(context.sessions) as session:
@@ -44,6 +43,7 @@ def reuse_transcript(
             context.publisher,
             job.id,
             twin,
+            sha256=sha256,
             transcript_key=key,
             attempt=job.attempt,
             now=context.now(),
@@ -52,17 +52,10 @@ def reuse_transcript(
     return True
 
 
-def _hash(claim: StageClaim, media: Media) -> str:
-    """Read the object once and remember its hash: nobody has seen all its bytes before."""
+def hash_media(claim: StageClaim, media: Media) -> str:
+    """Read the object once: nobody has seen all its bytes before."""
     digest = hashlib.sha256()
     for block in claim.context.storage.chunks(media.storage_key):
         claim.check()
         digest.update(block)
-    with unit_of_work(claim.context.sessions) as uow:
-        uow.session.execute(
-            update(Media)
-            .where(Media.id == media.id)
-            .values(sha256=digest.hexdigest())
-            .execution_options(synchronize_session=False)
-        )
     return digest.hexdigest()

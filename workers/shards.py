@@ -33,8 +33,12 @@ class ShardWriter:
     _windows: list[NewWindow] = field(default_factory=list)
     _num_shards: int = 0
 
-    def add(self, window: PlannedWindow, samples: Samples) -> None:
-        """Take the next window; writes a shard whenever one is full."""
+    def add(self, window: PlannedWindow, samples: Samples, *, is_near_end: bool = False) -> None:
+        """Take the next window; writes a shard whenever one is full.
+
+        Args:
+            is_near_end: Few windows follow, at once: `take_rest` writes them all.
+        """
         stream = encode_flac(samples)
         self._windows.append(
             NewWindow(
@@ -49,17 +53,19 @@ class ShardWriter:
         )
         self._streams.append(stream)
         limit = min(LARGEST_SHARD, FIRST_SHARD << min(self._num_shards, 16))
+        if is_near_end:
+            limit = LARGEST_SHARD
         if len(self._streams) >= limit or self._num_bytes >= LARGEST_SHARD_BYTES:
-            self.flush()
+            self.on_shard(self.take_rest())
 
-    def flush(self) -> None:
-        """Write what is left."""
-        if not self._streams:
-            return
-        self.storage.put(self._key, b"".join(self._streams), content_type="audio/flac")
-        windows, self._windows, self._streams = self._windows, [], []
-        self._num_shards += 1
-        self.on_shard(windows)
+    def take_rest(self) -> list[NewWindow]:
+        """Write what was added since the last shard and return its windows."""
+        windows, streams = self._windows, self._streams
+        if windows:
+            self.storage.put(self._key, b"".join(streams), content_type="audio/flac")
+            self._windows, self._streams = [], []
+            self._num_shards += 1
+        return windows
 
     @property
     def _key(self) -> str:

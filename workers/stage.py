@@ -26,7 +26,7 @@ class StageClaim:
     """The right to work on one stage of a job.
 
     Attributes:
-        job: As it was when claimed; detached.
+        job: As it was when claimed, with its media; detached.
     """
 
     context: WorkerContext
@@ -48,15 +48,29 @@ class StageClaim:
 
 
 def run_stage(
-    context: WorkerContext, job_id: UUID, stage: JobStage, work: Callable[[StageClaim], None]
+    context: WorkerContext,
+    job_id: UUID,
+    stage: JobStage,
+    work: Callable[[StageClaim], None],
+    *,
+    admit: Callable[[Job], bool] = lambda _job: True,
 ) -> None:
     """Claim the stage and do its work; do nothing if it is not to be had.
 
     Messages arrive at least once, late, or for jobs that are over: all of that is harmless.
+
+    Args:
+        admit: See `lifecycle.stages.claim_stage`.
     """
     with unit_of_work(context.sessions) as uow:
         job = claim_stage(
-            uow, context.publisher, job_id, stage, lease=context.lease, now=context.now()
+            uow,
+            context.publisher,
+            job_id,
+            stage,
+            lease=context.lease,
+            admit=admit,
+            now=context.now(),
         )
     if job is None:
         log.info("stage.skipped", job_id=str(job_id), stage=stage)

@@ -52,6 +52,9 @@ class WindowIterator:
     Windows are numbered in the order they come, which depends on the media and the rules only, so
     that a `prepare` that starts over meets the same windows. Keeps about one window and a few
     seconds of samples a channel in memory.
+
+    Attributes:
+        is_near_end: The stream was read to its end; what windows still come, come at once.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class WindowIterator:
         ]
         self._num_windows = 0
         self._summary: MediaSummary | None = None
+        self.is_near_end = False
 
     def __iter__(self) -> Iterator[tuple[PlannedWindow, Samples]]:
         """Yield (window, samples of shape (num_samples,)); can be consumed once.
@@ -89,6 +93,7 @@ class WindowIterator:
                     part = pending[channel.number, first : first + _BATCH_SAMPLES]
                     yield from self._number(channel.hear(part))
             pending = pending[:, whole:]
+        self.is_near_end = True
         for channel in self._channels:
             yield from self._number(channel.hear(pending[channel.number]))
             yield from self._number(channel.finish())

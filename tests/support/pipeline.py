@@ -18,7 +18,7 @@ from core.events import JobEvent
 from core.ids import new_id
 from core.options import Priority, TranscribeOptions
 from core.transcript import Hypothesis, Segment, TokenLogprob
-from lifecycle.jobs import submit_job
+from lifecycle.submitting import add_job, announce_job
 from models import LOCAL_KEY_ID, Media
 from workers.catalog import Description
 from workers.context import WorkerContext
@@ -137,8 +137,8 @@ class EventLog:
 
     published: list[JobEvent] = field(default_factory=list)
 
-    def publish(self, event: JobEvent) -> None:
-        self.published.append(event)
+    def publish(self, *events: JobEvent) -> None:
+        self.published += events
 
     def deliveries_due(self) -> None:
         pass
@@ -197,17 +197,18 @@ class Pipeline:
         key = f"media/{new_id()}"
         context.storage.put(key, media)
         with unit_of_work(context.sessions) as uow:
-            return submit_job(
-                uow,
-                context.queue,
-                context.publisher,
+            job = add_job(
+                uow.session,
                 key_id=key_id,
                 media=Media(key_id=key_id, storage_key=key, created_at=context.now()),
                 model=model,
                 options=options,
                 priority=priority,
                 now=context.now(),
-            ).id
+            )
+            uow.session.flush()
+            announce_job(uow, context.queue, context.publisher, job, now=context.now())
+            return job.id
 
     def run(self) -> None:
         """Run messages until none is left."""

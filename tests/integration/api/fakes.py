@@ -64,7 +64,7 @@ def start(context: ApiContext, job_id: UUID) -> bool:
         job.lease_expires_at = now() + timedelta(hours=1)
         job.duration_ms = 2500
         record_event(
-            uow, context.publisher, job_id, EventType.JOB_UPDATED, describe_update(job), now=now()
+            uow, context.publisher, job, EventType.JOB_UPDATED, describe_update(job), now=now()
         )
         return True
 

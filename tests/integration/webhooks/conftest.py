@@ -23,8 +23,8 @@ class Publisher:
         self.events: list[Any] = []
         self.nudges = 0
 
-    def publish(self, event: Any) -> None:
-        self.events.append(event)
+    def publish(self, *events: Any) -> None:
+        self.events += events
 
     def deliveries_due(self) -> None:
         self.nudges += 1

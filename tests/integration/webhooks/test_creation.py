@@ -104,8 +104,9 @@ def test_creating_the_deliveries_of_one_event_twice_creates_them_once(world, ses
     with unit_of_work(sessions) as uow:
         event = publisher.events[-1]
         assert event.type is EventType.JOB_CANCELLED
-        announce_end(uow, publisher, event)
-        announce_end(uow, publisher, event)
+        job = get_job(uow.session, None, job_id)
+        announce_end(uow, publisher, job, event)
+        announce_end(uow, publisher, job, event)
 
     assert len(world.deliveries()) == 1
 
@@ -114,7 +115,8 @@ def test_events_before_the_last_go_to_no_webhook(world, sessions, publisher):
     world.endpoint(URL)
     job_id = world.job()
     with unit_of_work(sessions) as uow:
-        record_event(uow, publisher, job_id, EventType.JOB_UPDATED, {}, now=datetime.now(UTC))
+        job = lock_job(uow.session, job_id)
+        record_event(uow, publisher, job, EventType.JOB_UPDATED, {}, now=datetime.now(UTC))
     assert world.deliveries() == []
 
 

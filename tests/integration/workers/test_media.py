@@ -151,7 +151,7 @@ def test_only_a_long_recording_stands_aside_until_its_first_window_is_recognised
         known.append(len(windows_of(job_id)))
         pipeline.engine.run()
 
-    job_id = submit(noise(5.0), language="en")
+    job_id = submit(noise(16.0), language="en")
     monkeypatch.setattr(pipeline.context.stopping, "wait", wait)
     pipeline.step()
 

@@ -65,7 +65,7 @@ def test_events_have_gapless_numbers_and_tell_every_segment_once_in_order(
 def test_recognition_keeps_up_with_decoding_and_waits_for_its_end(
     pipeline, submit, job_of, windows_of, events_of
 ) -> None:
-    samples = noise(9.0)
+    samples = noise(16.0)
     job_id = submit(samples)
     seen: list[tuple[int, int, str]] = []
 

@@ -64,7 +64,8 @@ def test_an_unfinished_job_does_not_expire(pipeline, submit) -> None:
 
 
 def test_media_that_another_job_uses_stays(pipeline, submit, job_of) -> None:
-    from lifecycle.jobs import lock_job, purge_job, submit_job
+    from lifecycle.jobs import lock_job, purge_job
+    from lifecycle.submitting import add_job, announce_job
 
     first = submit()
     with unit_of_work(pipeline.context.sessions) as uow:
@@ -72,10 +73,8 @@ def test_media_that_another_job_uses_stays(pipeline, submit, job_of) -> None:
         media = uow.session.get_one(Media, job.media_id)
         from core.options import Priority, TranscribeOptions
 
-        second = submit_job(
-            uow,
-            pipeline.messages,
-            pipeline.events,
+        second = add_job(
+            uow.session,
             key_id=job.key_id,
             media=media,
             model=job.model,
@@ -83,6 +82,8 @@ def test_media_that_another_job_uses_stays(pipeline, submit, job_of) -> None:
             priority=Priority.BULK,
             now=pipeline.clock(),
         )
+        uow.session.flush()
+        announce_job(uow, pipeline.messages, pipeline.events, second, now=pipeline.clock())
     with unit_of_work(pipeline.context.sessions) as uow:
         purge_job(uow, pipeline.context.storage, lock_job(uow.session, first))
     pipeline.run()
