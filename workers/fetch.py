@@ -20,6 +20,7 @@ from lifecycle.jobs import lock_owned_job
 from lifecycle.limits import limits_of
 from models import JobStage, Media
 from workers.context import WorkerContext
+from workers.gunzip import ENCODINGS, Gunzip
 from workers.stage import StageClaim
 
 log = structlog.get_logger(__name__)
@@ -56,11 +57,13 @@ class Fetched:
 
     Attributes:
         validator: The source's strong ETag or Last-Modified; a resumed answer must match it.
+        packed: Unpacks what comes, where the source packs it; then nothing can be resumed.
     """
 
     num_bytes: int = 0
     validator: str | None = None
     content_type: str | None = None
+    packed: Gunzip | None = None
     digest: Any = field(default_factory=hashlib.sha256)
 
 
@@ -160,6 +163,8 @@ class Fetcher:
                 try:
                     self._read(client, writer, fetched)
                 except _Broken as exc:
+                    if fetched.packed is not None:
+                        raise _Restart from exc
                     breaks += 1
                     if breaks > MAX_BREAKS or not fetched.num_bytes:
                         raise SourceUnavailable(
@@ -183,14 +188,20 @@ class Fetcher:
             self._accept(response, fetched)
             # As they arrive: collecting larger blocks would lose what came before a break.
             for block in response.iter_raw():
-                self._check()
-                if time.monotonic() > self._deadline:
-                    raise MediaUnreachable("Fetching took longer than allowed.")
-                fetched.num_bytes += len(block)
-                if fetched.num_bytes > self._max_bytes:
-                    raise MediaTooLarge(f"The file exceeds {self._max_bytes} bytes.")
-                fetched.digest.update(block)
-                writer.write(block)
+                for piece in (block,) if fetched.packed is None else fetched.packed.unpack(block):
+                    self._take(piece, writer, fetched)
+            if fetched.packed is not None:
+                fetched.packed.check_end()
+
+    def _take(self, block: bytes, writer: ObjectWriter, fetched: Fetched) -> None:
+        self._check()
+        if time.monotonic() > self._deadline:
+            raise MediaUnreachable("Fetching took longer than allowed.")
+        fetched.num_bytes += len(block)
+        if fetched.num_bytes > self._max_bytes:
+            raise MediaTooLarge(f"The file exceeds {self._max_bytes} bytes.")
+        fetched.digest.update(block)
+        writer.write(block)
 
     def _accept(self, response: httpx.Response, fetched: Fetched) -> None:
         """Look at status and headers before a byte of the body is taken."""
@@ -214,6 +225,7 @@ class Fetcher:
         declared = response.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_bytes:
             raise MediaTooLarge(f"The file exceeds {self._max_bytes} bytes.")
+        fetched.packed = _unpacker(response.headers)
         fetched.content_type = content_type or None
         fetched.validator = _validator(response.headers)
 
@@ -223,6 +235,16 @@ def _validator(headers: httpx.Headers) -> str | None:
     etag: str = headers.get("etag", "")
     modified: str | None = headers.get("last-modified")
     return etag if etag.startswith('"') else modified
+
+
+def _unpacker(headers: httpx.Headers) -> Gunzip | None:
+    """Return what unpacks an answer that is packed: S3 sends what was stored so, asked or not."""
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding in ENCODINGS:
+        return Gunzip()
+    if encoding not in ("", "identity"):
+        raise MediaUnreachable(f"The source answered with Content-Encoding {encoding[:64]}.")
+    return None
 
 
 @contextmanager

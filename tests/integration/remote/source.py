@@ -15,6 +15,7 @@ class Source:
         break_after: Bytes after which each of the first `breaks` answers stops.
         ranges: Whether Range is honoured.
         chunked: Send without a Content-Length.
+        encoding: Content-Encoding that the answer claims.
         status: Answered instead of 200.
         location: Where a redirect leads.
         requests: Headers of every request, lower case, by path.
@@ -28,6 +29,7 @@ class Source:
     breaks: int = 0
     ranges: bool = True
     declared: bool = True
+    encoding: str | None = None
     status: int = 200
     location: str | None = None
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
@@ -67,8 +69,9 @@ def serving() -> Iterator[Source]:  # noqa: C901
                 total = len(source.body)
                 self.send_header("content-range", f"bytes {start}-{total - 1}/{total}")
             self.send_header("content-type", source.content_type)
-            if source.etag is not None:
-                self.send_header("etag", source.etag)
+            for name, value in (("content-encoding", source.encoding), ("etag", source.etag)):
+                if value is not None:
+                    self.send_header(name, value)
             if source.declared:
                 self.send_header("content-length", str(len(body)))
             self.end_headers()

@@ -1,5 +1,6 @@
 """Jobs whose media is fetched by the worker, through the real stages on both databases."""
 
+import gzip
 import hashlib
 import json
 import socket
@@ -127,10 +128,34 @@ def test_a_source_that_changes_meanwhile_is_never_mixed(pipeline, submit, source
     assert media_of(pipeline, job_id).sha256 == hashlib.sha256(BODY).hexdigest()
 
 
+def test_what_is_packed_is_unpacked_and_asked_for_again_when_it_breaks_off(
+    pipeline, submit, source
+):
+    half = len(BODY) // 2
+    source.body = gzip.compress(BODY[:half]) + gzip.compress(BODY[half:])
+    source.encoding, source.break_after, source.breaks = "gzip", 20_000, 1
+    job_id = submit(source.url)
+    pipeline.run()
+    media = media_of(pipeline, job_id)
+    assert (media.sha256, media.size_bytes) == (hashlib.sha256(BODY).hexdigest(), len(BODY))
+    assert [headers.get("range") for _path, headers in source.requests] == [None, None]
+
+
+def test_what_unpacks_to_more_than_allowed_is_not_unpacked(pipeline, submit, source):
+    source.body, source.encoding = gzip.compress(bytes(50_000_000)), "gzip"
+    job_id = submit(source.url, upload_bytes=1_000_000)
+    pipeline.run()
+    assert job_of(pipeline, job_id).error_code == "media_too_large"
+    assert objects(pipeline) == []
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
         ({"status": 404}, "media_unreachable"),
+        ({"encoding": "br"}, "media_unreachable"),
+        ({"encoding": "gzip"}, "media_unreachable"),
+        ({"encoding": "gzip", "body": gzip.compress(BODY)[:-9]}, "media_unreachable"),
         ({"status": 403}, "media_unreachable"),
         ({"content_type": "text/html; charset=utf-8"}, "media_unreachable"),
         ({"body": b""}, "media_empty"),
