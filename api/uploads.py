@@ -22,6 +22,7 @@ from core.errors import InvalidInput, InvalidOption, MediaEmpty, MediaTooLarge
 from core.ids import new_id
 from core.settings import Settings
 from core.storage.base import ObjectWriter
+from lifecycle.media import media_key
 
 T = TypeVar("T")
 
@@ -144,11 +145,6 @@ class _Sink:
         check_room(self._context.settings)
         self._digest.update(block)
         self._writer.write(block)
-
-
-def media_key(media_id: UUID) -> str:
-    """Return where an upload lies in storage."""
-    return f"media/{media_id}"
 
 
 async def in_thread(limiter: CapacityLimiter, function: Callable[[], T]) -> T:

@@ -18,6 +18,7 @@ from core.settings import Settings
 from core.storage.base import Storage
 from core.storage.keys import check_key
 from lifecycle.limits import check_submission, limits_of
+from lifecycle.media import media_key
 from lifecycle.owned import get_owned
 from lifecycle.submissions import Source, SourceKind, Submission
 from lifecycle.submitting import add_job, announce_job
@@ -178,7 +179,7 @@ def _remote(key_id: UUID, source: Source, *, now: datetime) -> MediaMaker:
     media = Media(
         id=media_id,
         key_id=key_id,
-        storage_key=f"media/{media_id}",
+        storage_key=media_key(media_id),
         filename=name[:1000] if name.isprintable() and name else None,
         source_url=source.value,
         source_headers=source.headers or None,

@@ -1,4 +1,4 @@
-"""What is found out about a media once somebody has read it."""
+"""Media at rest: where it lies, and what is found out once somebody has read it."""
 
 from typing import Any
 from uuid import UUID
@@ -9,6 +9,11 @@ from sqlalchemy.orm import Session
 from models import Media
 
 _MEDIA = Media.metadata.tables[Media.__tablename__]
+
+
+def media_key(media_id: UUID) -> str:
+    """Return where media lies in storage that was sent with a job, or fetched for one."""
+    return f"media/{media_id}"
 
 
 def describe_media(

@@ -6,9 +6,12 @@ from uuid import UUID
 
 import structlog
 
-from core.db import unit_of_work
+from core.db import read_session, unit_of_work
 from core.errors import LeaseLost, ScriptoriumError
 from core.options import TranscribeOptions
+from lifecycle.jobs import delete_object, delete_windows_objects, transcript_key
+from lifecycle.leftovers import find_unused_media
+from lifecycle.media import media_key
 from lifecycle.stages import claim_stage, fail_stage, release_stage, renew_stage
 from models import Job, JobStage
 from workers.context import WorkerContext
@@ -83,6 +86,18 @@ def run_stage(
             _work(context, job, stage, work)
         except LeaseLost as exc:
             log.warning("stage.abandoned", reason=str(exc))
+            _forget_objects(context, job)
+
+
+def _forget_objects(context: WorkerContext, job: Job) -> None:
+    """Delete what was written for a job that had been deleted; no row names it any more."""
+    with read_session(context.sessions) as session:
+        if session.get(Job, job.id) is not None:
+            return
+        unused = find_unused_media(session, [media_key(job.media_id)])
+    delete_windows_objects(context.storage, job.id)
+    for key in (transcript_key(job.id), *unused):
+        delete_object(context.storage, key)
 
 
 def _work(

@@ -11,6 +11,7 @@ import structlog
 from core.db import read_session, unit_of_work
 from core.options import Priority, TranscribeOptions
 from lifecycle.intake import Intake, find_media, take_in
+from lifecycle.jobs import get_job, lock_owned_job, purge_job
 from lifecycle.submissions import Source as MediaSource
 from lifecycle.submissions import SourceKind, Submission
 from models import LOCAL_KEY_ID, ApiKey, Job, JobStatus, Media
@@ -200,6 +201,23 @@ def test_more_than_the_key_may_send_is_refused_and_leaves_nothing(
     job_id = submit(source.url, upload_bytes=50_000)
     pipeline.run()
     assert job_of(pipeline, job_id).error_code == "media_too_large"
+    assert objects(pipeline) == []
+
+
+def test_a_job_deleted_while_its_media_comes_leaves_none(pipeline, submit, source, monkeypatch):
+    def delete_first(session, job_id, **where):
+        session.rollback()
+        with unit_of_work(pipeline.context.sessions) as uow:
+            purge_job(uow, pipeline.context.storage, get_job(uow.session, None, job_id))
+        assert len(objects(pipeline)) == 0
+        pipeline.context.storage.put(key, BODY)  # the fetch was faster than the deletion
+        return lock_owned_job(session, job_id, **where)
+
+    source.body = BODY
+    job_id = submit(source.url)
+    key = media_of(pipeline, job_id).storage_key
+    monkeypatch.setattr(fetch, "lock_owned_job", delete_first)
+    pipeline.run()
     assert objects(pipeline) == []
 
 

@@ -2,14 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from sqlalchemy import func, select
 
 from core.db import read_session, unit_of_work
 from core.ids import new_id
 from lifecycle.idempotency import KEPT_FOR, Once, claim_once, keep_answer
-from lifecycle.jobs import get_job
+from lifecycle.jobs import get_job, purge_job
 from models import LOCAL_KEY_ID, Base, Delivery, DeliveryStatus, IdempotentAnswer
 from tests.support.pipeline import noise, wav
+from workers import finish, prepare
 from workers.housekeeping import UNUSED_AFTER, tidy_objects
 from workers.sweep import sweep, tidy
 
@@ -54,6 +56,36 @@ def test_an_expired_job_leaves_no_row_and_no_object(pipeline, submit):
     sweep(pipeline.context, pipeline.messages)
 
     assert set(num_rows(pipeline).values()) == {0}
+    assert keys(pipeline) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "transaction"), [(prepare, "finish_preparation"), (finish, "complete_job")]
+)
+def test_a_job_deleted_while_a_stage_writes_leaves_no_object(
+    pipeline, submit, monkeypatch, module, transaction
+):
+    job_id = submit(media=AUDIO)
+    original = getattr(module, transaction)
+
+    def delete_first(*args, **kwargs):
+        with unit_of_work(pipeline.context.sessions) as uow:
+            purge_job(uow, pipeline.context.storage, get_job(uow.session, None, job_id))
+        written.extend(keys(pipeline))
+        return original(*args, **kwargs)
+
+    def delete_later(key):
+        # As if the stage wrote after the deletion had looked at what there was.
+        if written or key.startswith("media/"):
+            delete(key)
+
+    written: list[str] = []
+    storage, delete = pipeline.context.storage, pipeline.context.storage.delete
+    monkeypatch.setattr(module, transaction, delete_first)
+    monkeypatch.setattr(storage, "delete", delete_later)
+    pipeline.run()
+
+    assert written
     assert keys(pipeline) == []
 
 
