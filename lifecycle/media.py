@@ -1,14 +1,24 @@
 """Media at rest: where it lies, and what is found out once somebody has read it."""
 
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import update
+from sqlalchemy import bindparam, func, update
 from sqlalchemy.orm import Session
 
 from models import Media
 
+# Built once, and on the table: putting an ORM's UPDATE together costs more than running it.
 _MEDIA = Media.metadata.tables[Media.__tablename__]
+_DESCRIBE = (
+    update(_MEDIA)
+    .where(_MEDIA.c.id == bindparam("media_id"))
+    .values(
+        size_bytes=func.coalesce(
+            bindparam("size", type_=_MEDIA.c.size_bytes.type), _MEDIA.c.size_bytes
+        ),
+        sha256=func.coalesce(bindparam("hash", type_=_MEDIA.c.sha256.type), _MEDIA.c.sha256),
+    )
+)
 
 
 def media_key(media_id: UUID) -> str:
@@ -20,7 +30,5 @@ def describe_media(
     session: Session, media_id: UUID, *, size_bytes: int | None = None, sha256: str | None = None
 ) -> None:
     """Record what was not known before; None for what was."""
-    found: dict[str, Any] = {"size_bytes": size_bytes, "sha256": sha256}
-    news = {name: value for name, value in found.items() if value is not None}
-    if news:  # on the table: a session that sees no ORM in it need not write its rows first
-        session.execute(update(_MEDIA).where(_MEDIA.c.id == media_id).values(news))
+    if size_bytes is not None or sha256 is not None:
+        session.execute(_DESCRIBE, {"media_id": media_id, "size": size_bytes, "hash": sha256})

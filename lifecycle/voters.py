@@ -3,17 +3,22 @@
 from collections.abc import Iterable
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from models import Job, Window
 
+# Built once: putting a statement together costs more than running it.
+_JOBS = (
+    select(Job)
+    .where(Job.id.in_(bindparam("job_ids", expanding=True)))
+    .execution_options(populate_existing=True)
+)
+
 
 def load_jobs(session: Session, job_ids: Iterable[UUID]) -> dict[UUID, Job]:
     """Return the jobs that exist, by id."""
-    found = session.scalars(
-        select(Job).where(Job.id.in_(set(job_ids))).execution_options(populate_existing=True)
-    )
+    found = session.scalars(_JOBS, {"job_ids": list(set(job_ids))})
     return {job.id: job for job in found}
 
 

@@ -41,6 +41,16 @@ _COMPLETE = (
 )
 
 
+_OWNED = (
+    select(_WINDOWS.c.id)
+    .where(
+        tuple_(_WINDOWS.c.id, _WINDOWS.c.attempt).in_(bindparam("leases", expanding=True)),
+        _WINDOWS.c.status == WindowStatus.RUNNING,
+    )
+    .with_for_update(skip_locked=True)
+)
+
+
 @dataclass(frozen=True, slots=True)
 class WindowLease:
     """One claim of one window."""
@@ -240,19 +250,7 @@ def _update_owned(
     """
     if not leases:
         return set()
-    owned = session.scalars(
-        select(Window.id)
-        .where(
-            tuple_(Window.id, Window.attempt).in_([(x.window_id, x.attempt) for x in leases]),
-            Window.status == WindowStatus.RUNNING,
-        )
-        .with_for_update(skip_locked=True)
-    ).all()
+    owned = session.scalars(_OWNED, {"leases": [(x.window_id, x.attempt) for x in leases]}).all()
     if owned:
-        session.execute(
-            update(Window)
-            .where(Window.id.in_(owned))
-            .values(values)
-            .execution_options(synchronize_session=False)
-        )
+        session.execute(update(_WINDOWS).where(_WINDOWS.c.id.in_(owned)).values(values))
     return set(owned)

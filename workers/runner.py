@@ -134,8 +134,10 @@ class BatchRunner:
     def _settle_languages(
         self, adapter: Adapter, batch: WindowBatch, windows: Sequence[LoadedWindow]
     ) -> dict[UUID, str | None]:
-        """Return the language of each job, elected now where that is still to be done."""
-        job_ids = {window.row.job_id for window in windows}
+        """Return the language of each job that asks for it, elected now if it is not known yet."""
+        job_ids = {w.row.job_id for w in windows if w.options.language == AUTO}
+        if not job_ids:
+            return {}
         with read_session(self._context.sessions) as session:
             languages = {
                 job_id: job.language for job_id, job in load_jobs(session, job_ids).items()
