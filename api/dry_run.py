@@ -1,6 +1,7 @@
 """What a batch would do, found out without doing it: bad lines, codecs, length, time."""
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,17 +14,21 @@ from sqlalchemy import select
 from api.batch_schemas import DryRunView, PrefixBatch, UnusableLine
 from api.batches import StoredManifest
 from api.context import ApiContext
-from core.audio.media import DecodeLimits
+from api.remote_probe import probe_url
+from core.audio.media import DecodeLimits, MediaInfo
 from core.audio.probe import probe
 from core.errors import InvalidOption, ScriptoriumError
 from core.ndjson import iter_lines
 from lifecycle.intake import Intake, find_media
+from lifecycle.limits import limits_of
 from lifecycle.manifest import MAX_LINE_BYTES, ParsedLine, parse_key, parse_line
 from lifecycle.submissions import SourceKind
+from lifecycle.uploads import object_key
 from models import Job, JobStatus
 
 MAX_PROBES = 200
-"""Reading a header takes some 20 ms; a person waits for the answer."""
+PROBE_S = 30.0
+"""Reading a header takes some 20 ms, one on another server more; a person waits for the answer."""
 
 MAX_PROBLEMS = 100
 RECENT_JOBS = 50
@@ -62,12 +67,15 @@ def _dry_run(
     problems: list[UnusableLine] = []
     codecs: Counter[str] = Counter()
     seen: set[bytes] = set()
-    total = usable = probed = known_ms = num_known = 0
+    total = usable = probed = tried = known_ms = num_known = 0
+    deadline = time.monotonic() + PROBE_S
     for index, line in enumerate(lines):
         total += 1
         try:
             _check_once(line, seen)
-            claimed_ms, codec = _look(context, key_id, line, may_probe=probed < MAX_PROBES, now=now)
+            may_probe = tried < MAX_PROBES and time.monotonic() < deadline
+            tried += may_probe
+            found = _look(context, key_id, line, may_probe=may_probe, now=now)
         except ScriptoriumError as exc:
             if len(problems) < MAX_PROBLEMS:
                 problems.append(
@@ -77,11 +85,11 @@ def _dry_run(
                 )
             continue
         usable += 1
-        if codec is not None:
+        if found is not None:
             probed += 1
-            codecs[codec] += 1
-            known_ms += claimed_ms or 0
-            num_known += claimed_ms is not None
+            codecs[found.codec] += 1
+            known_ms += found.claimed_ms or 0
+            num_known += found.claimed_ms is not None
     audio_s = known_ms / num_known * usable / 1000 if num_known else None
     return DryRunView(
         total=total,
@@ -109,26 +117,36 @@ def _check_once(line: ParsedLine, seen: set[bytes]) -> None:
 
 def _look(
     context: ApiContext, key_id: UUID, line: ParsedLine, *, may_probe: bool, now: datetime
-) -> tuple[int | None, str | None]:
-    """Return claimed length and codec of a usable line, None where they were not looked for.
+) -> MediaInfo | None:
+    """Return what a usable line's media is, None where nobody looked or headers do not tell.
 
     Raises:
-        ScriptoriumError: The line could not become a job.
+        ScriptoriumError: The line could not become a job, or its job would fail.
     """
     if line.request is None:
         raise InvalidOption("the line names no media", param="media_key")
     source = line.request.source
     intake: Intake = context.intake
-    if source.kind is not SourceKind.MEDIA_KEY:
-        if source.kind is SourceKind.UPLOAD_ID:
-            find_media(intake, key_id, source, now=now)
-        return None, None
     find_media(intake, key_id, source, now=now)
     if not may_probe:
-        return None, None
-    with context.storage.local_path(source.value) as path:
-        info = probe(path, DecodeLimits.from_settings(context.settings))
-    return info.claimed_ms, info.codec
+        return None
+    settings = context.settings
+    limits = DecodeLimits.from_settings(settings)
+    if source.kind is SourceKind.MEDIA_URL:
+        with context.sessions() as session:
+            max_bytes = limits_of(session, settings, key_id).upload_bytes
+        return probe_url(
+            source.value,
+            source.headers,
+            limits=limits,
+            max_bytes=max_bytes,
+            allow_private=settings.webhook_allow_private,
+        )
+    key = source.value
+    if source.kind is SourceKind.UPLOAD_ID:
+        key = object_key(UUID(source.value))
+    with context.storage.local_path(key) as path:
+        return probe(path, limits)
 
 
 def _estimate_s(context: ApiContext, key_id: UUID, audio_s: float | None) -> float | None:

@@ -18,6 +18,13 @@ EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 MAX_URL_CHARS = 2048
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie"})
 
+MAX_REDIRECTS = 5
+PAGE_TYPES = ("text/", "application/json", "application/xml", "application/xhtml", "image/")
+"""What a login or error page has; media often comes as octet-stream or without a type."""
+
+RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Answers of a media's source that may pass."""
+
 Resolver = Callable[..., Any]
 """A stand-in for `socket.getaddrinfo`."""
 
@@ -52,6 +59,11 @@ def check_url(url: str, *, allow_private: bool, param: str) -> str:
         reason = getattr(exc, "reason", None) or str(exc)
         raise errors.InvalidOption(f"{param}: {reason}", param=param) from exc
     return url
+
+
+def is_page(content_type: str) -> bool:
+    """Whether an answer of this type is something for people rather than media."""
+    return content_type.strip().lower().startswith(PAGE_TYPES)
 
 
 def origin(url: str) -> str:

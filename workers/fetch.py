@@ -14,7 +14,7 @@ from ssrfguard import SSRFGuardError
 
 from core.db import unit_of_work
 from core.errors import MediaEmpty, MediaTooLarge, MediaUnreachable, SourceUnavailable
-from core.outbound import Resolver, open_client
+from core.outbound import MAX_REDIRECTS, RETRY_STATUSES, Resolver, is_page, open_client
 from core.storage.base import ObjectWriter
 from lifecycle.jobs import lock_owned_job
 from lifecycle.limits import limits_of
@@ -34,13 +34,7 @@ MAX_BREAKS = 8
 MAX_RESTARTS = 3
 """Fetches from the beginning because the source does not resume."""
 
-MAX_REDIRECTS = 5
 LONGEST_WAIT_S = 30.0
-
-REFUSED_TYPES = ("text/", "application/json", "application/xml", "application/xhtml", "image/")
-"""What a login or error page has; media often comes as octet-stream or without a type."""
-
-RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class Interrupt(Protocol):
@@ -220,7 +214,7 @@ class Fetcher:
         if response.status_code != 200:
             raise MediaUnreachable(f"The source answered {response.status_code}.")
         content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if content_type.startswith(REFUSED_TYPES):
+        if is_page(content_type):
             raise MediaUnreachable(f"The source answered with {content_type}, which is no media.")
         declared = response.headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > self._max_bytes:

@@ -93,11 +93,17 @@ def stack(sessions, tmp_path, redis_url) -> Iterator[Stack]:
 
 
 @contextmanager
-def make_stack(sessions: sessionmaker[Session], tmp_path: Path, redis_url: str) -> Iterator[Stack]:
-    """Provide an API and a worker over `sessions`."""
+def make_stack(
+    sessions: sessionmaker[Session], tmp_path: Path, redis_url: str, **options: Any
+) -> Iterator[Stack]:
+    """Provide an API and a worker over `sessions`; `options` are settings."""
     storage_url = (tmp_path / "objects").as_uri()
     pipeline = make_pipeline(
-        sessions, tmp_path, models=f"{MODEL}=/nowhere/checksum", storage_url=storage_url
+        sessions,
+        tmp_path,
+        models=f"{MODEL}=/nowhere/checksum",
+        storage_url=storage_url,
+        **options,
     )
     inner = pipeline.context
     context = ApiContext(

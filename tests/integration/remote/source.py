@@ -45,7 +45,7 @@ def serving() -> Iterator[Source]:  # noqa: C901
     source = Source()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: C901
+        def do_GET(self) -> None:
             headers = {k.lower(): v for k, v in self.headers.items()}
             source.requests.append((self.path, headers))
             if source.location is not None and "target" not in self.path:
@@ -59,15 +59,16 @@ def serving() -> Iterator[Source]:  # noqa: C901
                 self.send_header("content-length", "0")
                 self.end_headers()
                 return
-            start = 0
+            body = source.body
             is_same = headers.get("if-range") in (None, source.etag)
             if "range" in headers and source.ranges and is_same:
-                start = int(headers["range"].removeprefix("bytes=").removesuffix("-"))
-            body = source.body[start:]
-            self.send_response(206 if start else 200)
-            if start:
-                total = len(source.body)
-                self.send_header("content-range", f"bytes {start}-{total - 1}/{total}")
+                first, _, last = headers["range"].removeprefix("bytes=").partition("-")
+                start, total = int(first), len(body)
+                body = body[start : int(last) + 1 if last else None]
+                self.send_response(206)
+                self.send_header("content-range", f"bytes {start}-{start + len(body) - 1}/{total}")
+            else:
+                self.send_response(200)
             self.send_header("content-type", source.content_type)
             for name, value in (("content-encoding", source.encoding), ("etag", source.etag)):
                 if value is not None:
