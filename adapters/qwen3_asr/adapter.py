@@ -99,8 +99,18 @@ class Qwen3ASRAdapter:
 
     @property
     def chunked_streaming_config(self) -> ChunkedStreamingConfig:
-        """How `adapters.streaming` steps through growing audio with this checkpoint."""
-        return ChunkedStreamingConfig()
+        """How `adapters.streaming` steps through growing audio with this checkpoint.
+
+        An utterance gets no longer than a window: what a small model does not hear well in one
+        piece it does not hear better piece by piece. The last third is for finding a pause.
+        """
+        usual = ChunkedStreamingConfig()
+        longest_ms = min(usual.max_utterance_ms, self.spec.window_ms)
+        return replace(
+            usual,
+            max_utterance_ms=longest_ms,
+            soft_utterance_ms=min(usual.soft_utterance_ms, longest_ms * 2 // 3),
+        )
 
     def postprocess_text(self, raw: str) -> str:
         """Return the transcript in an answer decoded in full; no tag leaks."""

@@ -10,6 +10,7 @@ from transformers.models.qwen3.modeling_qwen3 import apply_rotary_pos_emb
 
 from adapters.qwen3_asr.attention import Plan, ReadPlan, WritePlan, as_mask, install
 from adapters.qwen3_asr.keys import KeptKeys, RowKeys
+from adapters.qwen3_asr.loops import LoopWatch
 
 TokenSink = Callable[[int, int], None]
 """Called with (row, token) for every token of an answer, as it is decoded."""
@@ -25,6 +26,8 @@ class Row:
         max_new_tokens: Where to give up.
         temperature: 0.0 for greedy.
         seed: Of the sampling, so that a row's answer depends on nothing else.
+        loops: Has read what the answer goes on from; the answer is given up once it says the same
+            three times in a row. None lets it.
     """
 
     embeddings: Tensor
@@ -32,6 +35,7 @@ class Row:
     max_new_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    loops: LoopWatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,16 @@ class Decoded:
         tokens: Without the end token.
         logprobs: Natural log of each token's probability.
         sum_logprob: Natural log of the answer's probability, end token included.
-        has_ended: Whether the model ended by itself; otherwise the token cap did.
+        has_ended: Whether the model ended by itself; otherwise the token cap did, or a loop.
+        loop_end: If a loop did: where, counted from what its row's `loops` has read first, what
+            was said three times had been said once.
     """
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     sum_logprob: float = 0.0
     has_ended: bool = False
+    loop_end: int | None = None
 
 
 class Decoder:
@@ -211,6 +218,7 @@ class _Writer:
         self._cap = row.max_new_tokens
         self._end_tokens = end_tokens
         self._sink = sink
+        self._loops = row.loops
         self._generator = torch.Generator().manual_seed(row.seed) if row.temperature > 0 else None
 
     def take(self, token: int, logprob: float) -> None:
@@ -222,7 +230,14 @@ class _Writer:
             self.answer.logprobs.append(logprob)
             if self._sink is not None:
                 self._sink(self._index, token)
-        self.is_going = not self.answer.has_ended and len(self.answer.tokens) < self._cap
+            if self._loops is not None:
+                self._loops.take(token)
+                self.answer.loop_end = self._loops.first_end
+        self.is_going = (
+            not self.answer.has_ended
+            and self.answer.loop_end is None
+            and len(self.answer.tokens) < self._cap
+        )
 
     def sample(self, logits: Tensor) -> int:
         """Draw from the row's own generator, on the CPU, so that devices and neighbours agree."""

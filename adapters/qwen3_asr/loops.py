@@ -1,6 +1,7 @@
 """Answers that say again what they said: the decoder has lost its place in the audio. No torch."""
 
 from collections.abc import Sequence
+from copy import copy
 
 LOOP_COLLAPSED = "loop_collapsed"
 """Code of the warning that a text is without the loop that was in it, and maybe without more."""
@@ -27,27 +28,35 @@ class LoopWatch:
         num_open: How many of the last tokens may be the beginning of a phrase's second time.
         first_end: How many tokens there are up to the end of the first time of what came three
             times or more in a row; None if nothing did.
+        num_tokens: Read so far.
     """
 
     def __init__(self) -> None:
         self.is_looping = False
         self.num_open = 0
         self.first_end: int | None = None
-        self._tokens: list[int] = []
-        # For each period, how many of the last tokens equal those one period before.
-        self._runs = [0] * (LONGEST_PERIOD + 1)
+        self.num_tokens = 0
+        self._recent: list[int] = []  # the last first
+        # How many of the last tokens equal those one period before, for periods with any.
+        self._runs: dict[int, int] = {}
+
+    def copy(self) -> "LoopWatch":
+        """Return a watch that goes on from here by itself."""
+        return copy(self)  # what is taken replaces the lists, and changes none
 
     def take(self, token: int) -> None:
         """Read the next token."""
-        self._tokens.append(token)
+        before = self._runs
+        equal = [period for period, other in enumerate(self._recent, 1) if other == token]
+        self._runs = {period: before.get(period, 0) + 1 for period in equal}
+        self._recent = [token, *self._recent[: LONGEST_PERIOD - 1]]
+        self.num_tokens += 1
         self.num_open = 0
-        for period in range(1, min(LONGEST_PERIOD, len(self._tokens) - 1) + 1):
-            run = self._runs[period] + 1 if self._tokens[-1 - period] == token else 0
-            self._runs[period] = run
+        for period, run in self._runs.items():
             if run >= max(_MIN_REPEATS * period, _MIN_LOOP_TOKENS) - period:
                 self.is_looping = True
                 if self.first_end is None:
-                    self.first_end = len(self._tokens) - run
+                    self.first_end = self.num_tokens - run
             if period >= _MIN_PHRASE_TOKENS:
                 self.is_looping = self.is_looping or run >= period
                 self.num_open = max(self.num_open, run)
@@ -59,17 +68,3 @@ def is_looping(tokens: Sequence[int]) -> bool:
     for token in tokens:
         watch.take(token)
     return watch.is_looping
-
-
-def cut_loop(tokens: Sequence[int], *, keep: int) -> Sequence[int]:
-    """Return `tokens` up to the end of the first time of what they say three times in a row.
-
-    Args:
-        keep: How many stay in any case.
-    """
-    watch = LoopWatch()
-    for token in tokens:
-        watch.take(token)
-        if watch.first_end is not None:
-            return tokens[: max(keep, watch.first_end)]
-    return tokens

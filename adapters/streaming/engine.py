@@ -155,6 +155,7 @@ class StreamEngine:
                 max_new_tokens=self._config.max_final_tokens
                 if turn.closes
                 else self._config.max_step_tokens,
+                loops=turn.loops(),
             )
             for turn, suffix in zip(turns, suffixes, strict=True)
         ]

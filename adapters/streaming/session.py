@@ -1,11 +1,12 @@
 """One stream: audio in, confirmed text out. Imports torch."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from adapters.qwen3_asr.answers import TEXT_TAG, AnswerStream, split_answer
 from adapters.qwen3_asr.decoding import Decoded
-from adapters.qwen3_asr.loops import LOOP_COLLAPSED, cut_loop
+from adapters.qwen3_asr.loops import LOOP_COLLAPSED, LoopWatch
 from adapters.qwen3_asr.prompts import PromptLayout
 from adapters.qwen3_asr.runtime import Qwen3Runtime
 from adapters.streaming.base import StreamUpdate
@@ -18,6 +19,9 @@ from core.logprobs import fit_logprobs, split_logprobs
 from core.transcript import Segment, TokenLogprob, joint, samples_to_ms
 
 TOKEN_LIMIT = "token_limit_reached"  # noqa: S105 - the code of a warning
+
+LIKELY_LOGPROB = math.log(0.5)
+"""An answer likelier than this is likelier than all others together; no search could better it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +44,7 @@ class Turn:
     is_current: bool = False
     closes: bool = False
     answer: Decoded | None = None
+    _loops: LoopWatch = field(default_factory=LoopWatch)
 
     def needs_answer(self) -> bool:
         """Whether the model must be asked; otherwise the last answer still stands."""
@@ -48,6 +53,23 @@ class Turn:
     def tail(self) -> list[int]:
         """Return the tokens that follow the audio: the prompt's end and what is confirmed."""
         return [*self.audio.prompt.tail, *self.state.prefix]
+
+    def loops(self) -> LoopWatch:
+        """Return a watch that has read what is confirmed."""
+        for token in self.state.prefix[self._loops.num_tokens :]:
+            self._loops.take(token)
+        return self._loops.copy()
+
+    def take_answer(self) -> Decoded | None:
+        """Make the answer the hypothesis, without what a loop in it says again; return it."""
+        answer, self.answer = self.answer, None
+        if answer is not None:
+            num_forced = len(self.state.prefix)
+            end = None if answer.loop_end is None else max(num_forced, answer.loop_end)
+            self.hypothesis = [*self.state.prefix, *answer.tokens][:end]
+            self.logprobs = [*self.logprobs[:num_forced], *answer.logprobs][:end]
+            self.is_current = answer.has_ended
+        return answer
 
 
 class StreamSession(SteppedSession):
@@ -109,24 +131,19 @@ class StreamSession(SteppedSession):
 
     def _settle(self, turn: Turn) -> StreamUpdate:
         """Take the model's continuation of the confirmed tokens."""
-        decoded, turn.answer = turn.answer, None
-        if decoded is None:
+        answer = turn.take_answer()
+        if answer is None:
             return self._close(turn)
-        prefix = turn.state.prefix
-        heard = [*prefix, *decoded.tokens]
-        turn.hypothesis = list(cut_loop(heard, keep=len(prefix)))
-        logprobs = [*turn.logprobs[: len(prefix)], *decoded.logprobs]
-        turn.logprobs = logprobs[: len(turn.hypothesis)]
-        is_loop = len(turn.hypothesis) < len(heard)
         if turn.closes:
-            doubts = {LOOP_COLLAPSED: is_loop, TOKEN_LIMIT: not decoded.has_ended}
+            is_loop = answer.loop_end is not None
+            doubts = {LOOP_COLLAPSED: is_loop, TOKEN_LIMIT: not (answer.has_ended or is_loop)}
             warnings = tuple(code for code, is_so in doubts.items() if is_so)
             return self._close(turn, warnings=warnings)
         self._is_due = False
-        if is_loop or not decoded.has_ended:
+        if not answer.has_ended:
             return StreamUpdate(delta="")  # it went astray: more audio may bring it back
-        turn.is_current = True
-        return self._append(turn, turn.state.update(turn.hypothesis))
+        is_likely = answer.sum_logprob >= LIKELY_LOGPROB
+        return self._append(turn, turn.state.update(turn.hypothesis, is_likely=is_likely))
 
     def _close(self, turn: Turn, *, warnings: tuple[str, ...] = ()) -> StreamUpdate:
         """End the open utterance with its last hypothesis."""

@@ -71,6 +71,7 @@ class StreamingASRState(Generic[Unit]):
         self._reader = reader or PlainReader()
         self._is_confirmable = is_confirmable
         self._confirmed: tuple[Unit, ...] = ()
+        self._last: Sequence[Unit] = ()  # hypothesis
         self._num_steps = 0
 
     @property
@@ -78,12 +79,22 @@ class StreamingASRState(Generic[Unit]):
         """The units the next hypothesis must begin with."""
         return self._confirmed
 
-    def update(self, units: Sequence[Unit]) -> str:
-        """Take the hypothesis of a step and return the newly confirmed text."""
+    def update(self, units: Sequence[Unit], *, is_likely: bool = True) -> str:
+        """Take the hypothesis of a step and return the newly confirmed text.
+
+        Args:
+            units: All of the utterance so far.
+            is_likely: Whether the model holds it for likelier than not; what is not is confirmed
+                as far as the step before said the same.
+        """
         self._num_steps += 1
+        last, self._last = self._last, units
         if self._num_steps < self._config.num_unfixed_chunks or not self._extends(units):
             return ""
         stable = roll_back(units, self._config.num_unfixed_tokens, self._decode)
+        if not is_likely:
+            agreed = _count_equal(units, last)
+            stable = roll_back(units[: min(agreed, len(stable))], 0, self._decode)
         if len(stable) > len(self._confirmed) and self._is_confirmable(self._decode(stable)):
             self._confirmed = tuple(stable)
         return self._reader.update(self._decode(self._confirmed))
@@ -96,6 +107,15 @@ class StreamingASRState(Generic[Unit]):
 
     def _extends(self, units: Sequence[Unit]) -> bool:
         return tuple(units[: len(self._confirmed)]) == self._confirmed
+
+
+def _count_equal(units: Sequence[Unit], others: Sequence[Unit]) -> int:
+    """Return how many units two hypotheses begin with alike."""
+    pairs = zip(units, others, strict=False)
+    return next(
+        (at for at, (unit, other) in enumerate(pairs) if unit != other),
+        min(len(units), len(others)),
+    )
 
 
 def roll_back(

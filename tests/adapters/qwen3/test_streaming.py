@@ -49,8 +49,20 @@ def test_the_deltas_are_the_final_text(asr, clips, name):
 
 
 def test_streamed_error_rates_are_those_of_the_checkpoint(asr, clips):
-    assert error_rate(jiwer.wer, asr, [clips[n] for n in ("03", "05", "07", "09")]) <= 0.21
+    assert error_rate(jiwer.wer, asr, [clips[n] for n in ("03", "05", "07", "09")]) <= 0.02
     assert error_rate(jiwer.cer, asr, [clips[n] for n in ("13", "15", "17")]) <= 0.08
+
+
+def test_words_that_a_doubtful_step_leaves_out_are_not_lost(asr, clips):
+    # With 6 s of it the model says "four my door december five": it jumps from "door" to "door".
+    assert listen(asr, clips["05"].samples)[0].text == clips["05"].text
+
+
+def test_an_utterance_gets_no_longer_than_a_window(asr, clips):
+    samples = np.concatenate([clips["03"].samples[3200:64_000]] * 10)  # 38 s without a pause
+    _, updates = listen(asr, samples)
+    lengths = [u.segment.end_ms - u.segment.start_ms for u in updates if u.segment]
+    assert 8000 < max(lengths) <= asr.spec.window_ms == 12_000
 
 
 def error_rate(measure, asr, clips: list[Clip]) -> float:

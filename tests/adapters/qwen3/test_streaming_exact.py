@@ -29,7 +29,7 @@ class Reference:
         self.runtime = runtime
 
     @torch.inference_mode()
-    def answer(self, samples, tail, max_new_tokens):
+    def answer(self, samples, tail, max_new_tokens, loops=None):
         mel, decoder = self.runtime.mel, self.runtime.decoder
         raw = mel.raw(pad_samples(samples, min_samples=mel.min_samples))
         features = mel.normalise(raw, float(raw.max()))
@@ -43,6 +43,7 @@ class Reference:
         row = Row(
             embeddings=torch.cat([decoder.embed(head), audio, decoder.embed(tail)]),
             max_new_tokens=max_new_tokens,
+            loops=loops,
         )
         prompts = decoder.read([row])
         return prompts.logits[0].clone(), decoder.write(prompts, [row])[0].tokens
@@ -79,7 +80,7 @@ class Spy:
                 config = engine._config
                 cap = config.max_final_tokens if turn.closes else config.max_step_tokens
                 before = self._counters()
-                want, tokens = self._reference.answer(samples, turn.tail(), cap)
+                want, tokens = self._reference.answer(samples, turn.tail(), cap, turn.loops())
                 self._restore(before)
                 self.worst = max(self.worst, float((got - want).abs().max()))
                 self.num_flips += tokens != answer.tokens

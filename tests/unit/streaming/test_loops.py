@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.qwen3_asr.loops import LONGEST_PERIOD, LoopWatch, cut_loop, is_looping
+from adapters.qwen3_asr.loops import LONGEST_PERIOD, LoopWatch, is_looping
 
 PHRASE = [1, 2, 3, 4, 5]
 
@@ -52,13 +52,28 @@ def test_what_is_no_longer_open_never_becomes_so_again(tokens):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "keep", "expected"),
+    ("tokens", "first"),
     [
-        ([9, 8, *PHRASE * 3, 7], 0, [9, 8, *PHRASE]),
-        ([9, 8, *PHRASE * 3, 7], 9, [9, 8, *PHRASE, 1, 2]),
-        ([9, *[1] * 20], 0, [9, 1]),
-        ([9, 8, *PHRASE * 2, 7], 0, [9, 8, *PHRASE * 2, 7]),  # somebody may have said it twice
+        ([9, 8, *PHRASE * 3, 7], [9, 8, *PHRASE]),
+        ([9, *[1] * 20], [9, 1]),
+        ([9, 8, *PHRASE * 2, 7], None),  # somebody may have said it twice
     ],
 )
-def test_of_what_comes_three_times_the_first_is_left(tokens, keep, expected):
-    assert cut_loop(tokens, keep=keep) == expected
+def test_of_what_comes_three_times_the_end_of_the_first_is_known(tokens, first):
+    watch = LoopWatch()
+    for token in tokens:
+        watch.take(token)
+    assert watch.first_end == (None if first is None else len(first))
+
+
+def test_a_copy_goes_on_by_itself():
+    watch = LoopWatch()
+    for token in [9, *PHRASE * 2]:
+        watch.take(token)
+    copy = watch.copy()
+    for token in [7, *PHRASE]:
+        watch.take(token)
+    assert watch.first_end is None
+    for token in PHRASE:
+        copy.take(token)
+    assert copy.first_end == len([9, *PHRASE])

@@ -39,6 +39,22 @@ def test_nothing_is_confirmed_in_the_first_steps():
     assert state.prefix == ("hello", " world")
 
 
+def test_what_is_unlikely_is_confirmed_as_far_as_the_step_before_said_the_same():
+    state = words_state(unfixed=1)
+    assert state.update(split_words("four my door"), is_likely=False) == ""
+    assert state.update(split_words("four my red five"), is_likely=False) == "four my"
+    assert state.update(split_words("four my red five six"), is_likely=False) == " red five"
+    assert state.update(split_words("four my red five six one two")) == " six one"
+
+
+def test_what_two_unlikely_steps_agree_on_ends_in_no_half_character():
+    first, second = "今天天".encode(), "今天大".encode()  # they part in the third's last byte
+    assert first[:7] == second[:7]
+    state = bytes_state(unfixed=0)
+    state.update(first, is_likely=False)
+    assert state.update(second, is_likely=False) == "今天"
+
+
 def test_a_shrinking_text_repeats_nothing():
     state = words_state(unfixed=0)
     assert state.update(split_words("alpha beta gamma")) == "alpha beta gamma"
