@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 from uuid import UUID
@@ -150,7 +150,7 @@ def _look(
 
 
 def _estimate_s(context: ApiContext, key_id: UUID, audio_s: float | None) -> float | None:
-    """Return how long `audio_s` of audio took lately, from the first start to the last end."""
+    """Return how long `audio_s` of audio took lately, without the time when nothing was done."""
     if audio_s is None:
         return None
     with context.sessions() as session:
@@ -167,8 +167,10 @@ def _estimate_s(context: ApiContext, key_id: UUID, audio_s: float | None) -> flo
         ).all()
     if not recent:
         return None
-    elapsed_s = (
-        max(row.finished_at for row in recent) - min(row.started_at for row in recent)
-    ).total_seconds()
-    done_s = sum(row.duration_ms for row in recent) / 1000
-    return round(audio_s * elapsed_s / done_s, 1) if done_s else None
+    busy = timedelta()
+    until = min(row.started_at for row in recent)
+    for row in sorted(recent, key=lambda row: row.started_at):
+        busy += max(timedelta(), row.finished_at - max(row.started_at, until))
+        until = max(until, row.finished_at)
+    done_s: float = sum(row.duration_ms for row in recent) / 1000
+    return round(audio_s * busy.total_seconds() / done_s, 1)

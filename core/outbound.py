@@ -19,8 +19,11 @@ MAX_URL_CHARS = 2048
 CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie"})
 
 MAX_REDIRECTS = 5
-PAGE_TYPES = ("text/", "application/json", "application/xml", "application/xhtml", "image/")
-"""What a login or error page has; media often comes as octet-stream or without a type."""
+PAGE_TYPES = (
+    "text/html", "text/xml", "application/json", "application/xml", "application/xhtml", "image/",
+)  # fmt: skip
+"""What a login or error page has. Media often comes as octet-stream, without a type, as the
+text/plain of a server that knows no better, and MPEG-TS as a text of Qt's Linguist."""
 
 RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers of a media's source that may pass."""

@@ -1,4 +1,5 @@
 import json
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -8,7 +9,7 @@ from core.db import unit_of_work
 from lifecycle import expansion
 from lifecycle.batches import errors_key, manifest_key, results_key
 from lifecycle.expansion import claim_batch
-from models import ApiKey, Batch, BatchItem, Delivery, Job, JobStatus
+from models import ApiKey, Batch, BatchItem, Delivery, Job
 from tests.integration.api.conftest import make_key
 from tests.integration.batches.conftest import counts, line
 from workers import expand as expand_module
@@ -339,18 +340,19 @@ def test_a_dry_run_reads_headers_and_creates_nothing(stack, mixed):
 
 
 def test_a_dry_run_of_a_prefix_estimates_from_recent_jobs(stack):
-    stack.store_audio("x/1.wav", "x/2.wav", seconds=2)
-    batch_id = stack.submit([line("a", "inbox/x/1.wav")])
+    keys = stack.store_audio("x/1.wav", "x/2.wav", "x/3.wav", seconds=2)
+    batch_id = stack.submit([line(key, key) for key in keys])
     stack.run()
     assert stack.get(batch_id)["status"] == "completed"
     with unit_of_work(stack.context.sessions) as uow:
-        job = uow.session.query(Job).one()
-        assert job.status == JobStatus.COMPLETED
-        from datetime import timedelta
-
-        job.finished_at = job.started_at + timedelta(seconds=1)
+        # Two that overlap and one a week later: 6 s of audio took 3 s.
+        one, two, three = uow.session.query(Job).order_by(Job.id)
+        at = one.started_at
+        for job, start_s, end_s in ((one, 0, 1.5), (two, 1, 2), (three, 604_800, 604_801)):
+            job.started_at = at + timedelta(seconds=start_s)
+            job.finished_at = at + timedelta(seconds=end_s)
     report = stack.client.post(
         "/v1/batches", json={"prefix": "inbox/x/"}, params={"dry_run": "true"}
     ).json()
-    assert (report["total"], report["audio_s"]) == (2, pytest.approx(4, abs=0.1))
-    assert report["estimated_s"] == pytest.approx(2, abs=0.2)
+    assert (report["total"], report["audio_s"]) == (3, pytest.approx(6, abs=0.1))
+    assert report["estimated_s"] == pytest.approx(3, abs=0.2)

@@ -129,6 +129,16 @@ def test_a_source_that_changes_meanwhile_is_never_mixed(pipeline, submit, source
     assert media_of(pipeline, job_id).sha256 == hashlib.sha256(BODY).hexdigest()
 
 
+@pytest.mark.parametrize("content_type", ["text/vnd.trolltech.linguist", "text/plain", ""])
+def test_media_that_its_server_calls_something_else_is_taken(
+    pipeline, submit, source, content_type
+):
+    source.body, source.content_type = BODY, content_type
+    job_id = submit(source.url)
+    pipeline.run()
+    assert job_of(pipeline, job_id).status == JobStatus.COMPLETED
+
+
 def test_what_is_packed_is_unpacked_and_asked_for_again_when_it_breaks_off(
     pipeline, submit, source
 ):
@@ -159,6 +169,7 @@ def test_what_unpacks_to_more_than_allowed_is_not_unpacked(pipeline, submit, sou
         ({"encoding": "gzip", "body": gzip.compress(BODY)[:-9]}, "media_unreachable"),
         ({"status": 403}, "media_unreachable"),
         ({"content_type": "text/html; charset=utf-8"}, "media_unreachable"),
+        ({"content_type": "Application/JSON"}, "media_unreachable"),
         ({"body": b""}, "media_empty"),
         ({"body": b"<html>nothing here</html>"}, "media_undecodable"),
     ],
