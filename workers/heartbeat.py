@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Self
+from weakref import WeakMethod
 
 import structlog
 from sqlalchemy.exc import DBAPIError
@@ -34,7 +35,7 @@ class Heartbeat:
         self.lost = threading.Event()
 
     def __enter__(self) -> Self:
-        _starter.call_later(self._interval_s, self._start)
+        self._call_later()
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -43,11 +44,21 @@ class Heartbeat:
         if self._thread is not None:
             self._thread.join()
 
+    def _call_later(self) -> None:
+        _starter.call_later(self._interval_s, WeakMethod(self._start))
+
     def _start(self) -> None:
         with self._lock:
-            if not self._ended.is_set():
-                self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-                self._thread.start()
+            if self._ended.is_set():
+                return
+            thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as exc:  # the system has no more threads just now
+                log.warning("heartbeat.missed", error=str(exc))
+                self._call_later()
+            else:
+                self._thread = thread
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -62,15 +73,18 @@ class Heartbeat:
 
 
 class _Starter:
-    """Makes short calls later, all in one thread, which is there once it is needed."""
+    """Makes short calls later, all in one thread, which is there once it is needed.
+
+    It keeps nothing alive: what is gone by the time of its call is not called.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._calls: list[tuple[float, int, WeakMethod[Callable[[], None]]]] = []
         self._numbers = itertools.count()  # for calls at equal times, which cannot be compared
         self._thread: threading.Thread | None = None
 
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> None:
+    def call_later(self, delay_s: float, call: WeakMethod[Callable[[], None]]) -> None:
         entry = (time.monotonic() + delay_s, next(self._numbers), call)
         with self._changed:
             heapq.heappush(self._calls, entry)
@@ -86,8 +100,10 @@ class _Starter:
                 while not self._calls or self._calls[0][0] > time.monotonic():
                     due = self._calls[0][0] - time.monotonic() if self._calls else None
                     self._changed.wait(due)
-                _, _, call = heapq.heappop(self._calls)
-            call()
+                _, _, reference = heapq.heappop(self._calls)
+            call = reference()
+            if call is not None:
+                call()
 
 
 _starter = _Starter()

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from weakref import WeakMethod
 
 import pytest
 
@@ -14,7 +15,7 @@ from models import JobStage, JobStatus, WindowStatus
 from tests.integration.workers.conftest import make_pipeline
 from tests.support.pipeline import ADAPTER, noise
 from workers.context import utc_now
-from workers.heartbeat import Heartbeat
+from workers.heartbeat import Heartbeat, _starter
 from workers.sweep import sweep
 
 
@@ -157,6 +158,27 @@ def test_a_heartbeat_beats_until_the_work_ends_and_tells_when_the_lease_is_lost(
 
     with Heartbeat(lose, interval_s=0.01) as heartbeat:
         assert heartbeat.lost.wait(5)
+
+
+def test_work_that_ends_before_the_first_beat_starts_no_thread(monkeypatch) -> None:
+    started = []
+
+    def note(heartbeat: Heartbeat) -> None:
+        started.append(heartbeat)
+
+    monkeypatch.setattr(Heartbeat, "_run", note)
+    later = threading.Event()
+
+    class Later:
+        def call(self) -> None:
+            later.set()
+
+    after, short = Later(), Heartbeat(lambda: None, interval_s=0.05)
+    with short:
+        pass
+    _starter.call_later(0.1, WeakMethod(after.call))
+    assert later.wait(5)
+    assert started == []
 
 
 def test_renewing_a_stage_needs_the_attempt_that_claimed_it(pipeline, submit) -> None:

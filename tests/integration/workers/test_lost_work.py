@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from core.db import unit_of_work
+from core.db import read_session, unit_of_work
 from core.errors import StorageUnavailable
 from lifecycle.claims import ClaimRequest, claim_windows
 from lifecycle.fairness import Rotation
 from lifecycle.windows import begin_windows, complete_windows, lease_of
-from models import JobStage, JobStatus, WindowStatus
+from models import JobStage, JobStatus, Media, WindowStatus
 from tests.support.pipeline import ADAPTER, MODEL, noise, text_of
 from workers.finish import finish
 from workers.prepare import prepare
@@ -257,6 +257,9 @@ def test_prepare_goes_on_where_a_stopping_worker_left_off(
     assert [w.index for w in windows] == list(range(len(windows)))
     assert sum(w.num_samples for w in windows) == len(samples)
     assert {w.attempt for w in windows} == {1}
+    with read_session(pipeline.context.sessions) as session:
+        media = session.get_one(Media, job_of(job_id).media_id)
+    assert media.sha256 is not None, "nobody could reuse the transcript"
 
 
 def test_storage_that_does_not_answer_delays_and_fails_nothing(
