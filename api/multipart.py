@@ -158,7 +158,8 @@ _PARAMETER = re.compile(rb';\s*([^\s=;"]+)\s*=\s*(?:"((?:\\["\\]|[^"])*)"|([^;]*
 def parse_disposition(header: bytes) -> tuple[str, str | None]:
     r"""Return the field name and the file name (None for a plain field) of a part.
 
-    Names are UTF-8. `filename*` (RFC 5987) wins over `filename`. In quotes, browsers and HTTP
+    Names are UTF-8; a file's that is not is read as Latin-1, as old pages send it: it is only
+    shown. `filename*` (RFC 5987) wins over `filename`. In quotes, browsers and HTTP
     libraries write a quote as `%22` and line ends as `%0D`, `%0A` (WHATWG HTML, "multipart form
     data"), others as `\"`; nothing else is decoded, so that `100%.wav` stays `100%.wav`.
 
@@ -175,7 +176,7 @@ def parse_disposition(header: bytes) -> tuple[str, str | None]:
     if (extended := parameters.get(b"filename*")) is not None:
         return name, _decode_extended(extended, param=name)
     if (plain := parameters.get(b"filename")) is not None:
-        return name, _decode(_unquote(plain), param=name)
+        return name, _decode(_as_utf8(_unquote(plain)), param=name)
     return name, None
 
 
@@ -193,6 +194,14 @@ def _decode_extended(raw: bytes, *, param: str) -> str:
     if charset.lower() == b"iso-8859-1":
         decoded = decoded.decode("latin-1").encode()
     return _decode(decoded, param=param)
+
+
+def _as_utf8(raw: bytes) -> bytes:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1").encode()
+    return raw
 
 
 def _decode(raw: bytes, *, param: str) -> str:

@@ -113,12 +113,17 @@ def test_file_names_are_read_in_every_spelling(header: str, filename: str | None
     assert parse_disposition(header.encode()) == ("file", filename)
 
 
+def test_a_file_name_of_an_old_page_is_read_as_latin_1():
+    header = 'form-data; name="file"; filename="Gespräch.wav"'.encode("latin-1")
+    assert parse_disposition(header) == ("file", "Gespräch.wav")
+
+
 @pytest.mark.parametrize(
     "header",
     [
         b"form-data",
         b'form-data; filename="a"',
-        b'form-data; name="file"; filename="\xff"',
+        b'form-data; name="\xff"; filename="a"',
         b"form-data; name=\"file\"; filename*=UTF-8''%00",
         b"form-data; name=\"file\"; filename*=UTF-8''%FF",
         b"form-data; name=\"file\"; filename*=KOI8-R''a",
