@@ -1,5 +1,6 @@
 """`scriptorium keys`: who may call."""
 
+from collections.abc import Iterable
 from typing import Annotated
 from uuid import UUID
 
@@ -16,6 +17,14 @@ def create(
     scope: Annotated[
         list[str] | None, typer.Option(help="submit, read or admin; may repeat.")
     ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="requests_per_min, active_jobs, queued_audio_s, upload_bytes (numbers) or "
+            "priority (the best class of its jobs); may repeat.",
+        ),
+    ] = None,
 ) -> None:
     """Create a key and print it; only a hash is kept."""
     from datetime import UTC, datetime
@@ -24,12 +33,26 @@ def create(
     from cli.database import open_database
     from core.db import unit_of_work
     from lifecycle.keys import create_key
+    from lifecycle.limits import check_own_limits
 
+    limits = check_own_limits(_parse_limits(limit or ()))
     with open_database(load_settings()) as sessions, unit_of_work(sessions) as uow:
-        _, new = create_key(
+        row, new = create_key(
             uow, name=name, scopes=scope or ("submit", "read"), now=datetime.now(UTC)
         )
+        row.limits = limits
     print(new.secret)
+
+
+def _parse_limits(given: Iterable[str]) -> dict[str, int | str]:
+    """Return `NAME=VALUE` by name, numbers as numbers; whether they make sense shows later."""
+    limits: dict[str, int | str] = {}
+    for text in given:
+        name, has_value, value = text.partition("=")
+        if not has_value:
+            raise InvalidOption(f"--limit {text!r}: write NAME=VALUE", param="limit")
+        limits[name] = int(value) if value.isdecimal() else value
+    return limits
 
 
 @app.command("list")
@@ -48,13 +71,14 @@ def list_all() -> None:
                 f"{key.prefix}…",
                 key.name,
                 ",".join(key.scopes),
+                ",".join(f"{name}={value}" for name, value in key.limits.items()),
                 key.created_at,
                 key.last_used_at,
                 key.revoked_at,
             )
             for key in list_keys(uow.session)
         ]
-    print_table(("id", "key", "name", "scopes", "created", "last used", "revoked"), rows)
+    print_table(("id", "key", "name", "scopes", "limits", "created", "last used", "revoked"), rows)
 
 
 @app.command()
