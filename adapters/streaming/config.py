@@ -19,7 +19,7 @@ class ChunkedStreamingConfig:
         min_utterance_ms: Before that no pause ends it.
         soft_utterance_ms: After that a pause of `short_pause_ms` is enough.
         short_pause_ms: See above.
-        max_utterance_ms: An utterance this long ends at the quietest spot of its last chunk.
+        max_utterance_ms: No utterance gets longer; it ends at the quietest spot of its last chunk.
     """
 
     chunk_ms: int = 2000

@@ -6,7 +6,14 @@ import numpy as np
 
 from adapters.base import Samples
 from adapters.streaming.config import ChunkedStreamingConfig
-from adapters.streaming.pauses import FRAME, FRAME_MS, SILENCE_DB, LevelMeter, measure_levels
+from adapters.streaming.pauses import (
+    FRAME,
+    FRAME_MS,
+    SILENCE_DB,
+    LevelMeter,
+    find_quietest,
+    measure_levels,
+)
 from core.transcript import SAMPLE_RATE_HZ
 
 _PREROLL_FRAMES = 10
@@ -80,10 +87,11 @@ class Intake:
         if self._cut is not None and self._cut <= size:
             return self._give(self._cut, closes=True)
         if len(self._levels) >= size:
-            longest = self._config.max_utterance_ms // FRAME_MS
-            if self._num_heard + size < longest:
+            room = self._config.max_utterance_ms // FRAME_MS - self._num_heard
+            # The last chunk is to have enough room for a quiet spot.
+            if size + self._config.chunk_ms // FRAME_MS // 2 <= room:
                 return self._give(size, closes=False)
-            return self._give(1 + int(np.argmin(self._levels[:size])), closes=True)
+            return self._give(find_quietest(self._levels[: min(size, room)]), closes=True)
         if self._is_finished and (self._num_heard or self._levels):
             return self._give(len(self._levels), closes=True, with_rest=True)
         return None

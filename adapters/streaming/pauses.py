@@ -5,6 +5,8 @@ level meter is enough, and a caller with a better detector ends utterances itsel
 (`StreamSession.end_utterance`).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from adapters.base import Samples
@@ -21,6 +23,9 @@ _BELOW_PEAK_DB = 38.0
 _FLOOR_RISE_DB = 0.06  # a frame: 3 dB/s, so that the floor follows a rising background
 _PEAK_FALL_DB = 0.1  # a frame: 5 dB/s
 
+_GAP_FRAMES = 8
+"""160 ms: a gap between words, not the closure of a consonant."""
+
 
 def measure_levels(samples: Samples) -> list[float]:
     """Return the RMS of every whole frame of `FRAME` samples in dB of full scale."""
@@ -28,6 +33,13 @@ def measure_levels(samples: Samples) -> list[float]:
     power = np.mean(np.square(frames, dtype=np.float64), axis=1)
     levels: list[float] = (10.0 * np.log10(power + 1e-12)).tolist()
     return levels
+
+
+def find_quietest(levels: Sequence[float]) -> int:
+    """Return the frame, never the first, before which a cut does the least harm."""
+    length = min(_GAP_FRAMES, len(levels))
+    power = np.convolve(np.power(10.0, np.divide(levels, 10.0)), np.ones(length), mode="valid")
+    return int(np.argmin(power)) + (length + 1) // 2
 
 
 class LevelMeter:
