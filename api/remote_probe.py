@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import IO
 
 import httpx
-from ssrfguard import SSRFGuardError
 
 from core.audio.media import DecodeLimits, MediaInfo
 from core.audio.probe import probe
 from core.errors import MediaEmpty, MediaError, MediaTooLarge, MediaUnreachable, SourceUnavailable
-from core.outbound import MAX_REDIRECTS, RETRY_STATUSES, is_page, open_client
+from core.outbound import (
+    MAX_REDIRECTS,
+    RETRY_STATUSES,
+    is_page,
+    open_client,
+    refusing_sources,
+)
 
 HEAD_BYTES = 256 << 10
 """Holds the index of formats that begin with it, and some seconds of sound."""
@@ -65,13 +70,8 @@ def probe_url(
     sent = {"accept-encoding": "identity", "user-agent": "Scriptorium/1", **headers}
     with tempfile.NamedTemporaryFile(prefix="probe-") as file, client:
         try:
-            is_whole = _fill(client, url, sent, file, max_bytes)
-        except SSRFGuardError as exc:
-            raise MediaUnreachable(
-                "The media_url leads to an address that is not allowed."
-            ) from exc
-        except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.TooManyRedirects) as exc:
-            raise MediaUnreachable("The media_url cannot be used.") from exc
+            with refusing_sources():
+                is_whole = _fill(client, url, sent, file, max_bytes)
         except httpx.TransportError as exc:
             raise SourceUnavailable("The source does not answer, or broke off.") from exc
         try:

@@ -4,12 +4,14 @@ The guard resolves once, checks every address and connects to what it checked, s
 changes its mind between check and use gains nothing.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from ipaddress import ip_network
 from typing import Any
 
 import httpx
 from ssrfguard import Policy, SSRFGuardError
+from ssrfguard.errors import TooManyRedirectsError
 from ssrfguard.httpx import AsyncClient, Client
 
 from core import errors
@@ -67,6 +69,25 @@ def check_url(url: str, *, allow_private: bool, param: str) -> str:
 def is_page(content_type: str) -> bool:
     """Whether an answer of this type is something for people rather than media."""
     return content_type.strip().lower().startswith(PAGE_TYPES)
+
+
+@contextmanager
+def refusing_sources() -> Iterator[None]:
+    """Translate what makes a `media_url` unusable; that its server is in trouble passes through.
+
+    Raises:
+        MediaUnreachable: Trying again cannot help.
+    """
+    try:
+        yield
+    except (TooManyRedirectsError, httpx.TooManyRedirects) as exc:
+        raise errors.MediaUnreachable("The media_url redirects without an end.") from exc
+    except SSRFGuardError as exc:
+        raise errors.MediaUnreachable(
+            "The media_url leads to an address that is not allowed."
+        ) from exc
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as exc:
+        raise errors.MediaUnreachable("The media_url cannot be used.") from exc
 
 
 def origin(url: str) -> str:

@@ -10,11 +10,17 @@ from typing import Any, Protocol
 import httpx
 import structlog
 from sqlalchemy import update
-from ssrfguard import SSRFGuardError
 
 from core.db import unit_of_work
 from core.errors import MediaEmpty, MediaTooLarge, MediaUnreachable, SourceUnavailable
-from core.outbound import MAX_REDIRECTS, RETRY_STATUSES, Resolver, is_page, open_client
+from core.outbound import (
+    MAX_REDIRECTS,
+    RETRY_STATUSES,
+    Resolver,
+    is_page,
+    open_client,
+    refusing_sources,
+)
 from core.storage.base import ObjectWriter
 from lifecycle.jobs import lock_owned_job
 from lifecycle.limits import limits_of
@@ -244,10 +250,7 @@ def _unpacker(headers: httpx.Headers) -> Gunzip | None:
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
-        yield
-    except SSRFGuardError as exc:
-        raise MediaUnreachable("The media_url leads to an address that is not allowed.") from exc
-    except (httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.TooManyRedirects) as exc:
-        raise MediaUnreachable("The media_url cannot be used.") from exc
+        with refusing_sources():
+            yield
     except httpx.TransportError as exc:
         raise _Broken from exc

@@ -65,7 +65,11 @@ _TRANSCRIPTION_FIELDS: dict[str, Any] = _TRANSLATION_FIELDS | {
     },
     "include[]": {"type": "array", "items": {"type": "string", "enum": list(INCLUDES)}},
     "stream": {"type": "boolean"},
-    "chunking_strategy": {"type": "string", "enum": ["auto"]},
+    "chunking_strategy": {
+        "type": "string",
+        "enum": ["auto"],
+        "description": 'Or `{"type": "server_vad"}` as JSON, with OpenAI\'s own numbers only.',
+    },
     "keywords[]": {"type": "array", "items": {"type": "string"}},
     "languages[]": {"type": "array", "items": {"type": "string"}, "maxItems": 1},
 }

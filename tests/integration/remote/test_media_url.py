@@ -248,7 +248,9 @@ def test_redirects_have_an_end(pipeline, submit, source):
     source.location = source.url
     job_id = submit(source.url)
     pipeline.run()
-    assert job_of(pipeline, job_id).error_code == "media_unreachable"
+    job = job_of(pipeline, job_id)
+    assert job.error_code == "media_unreachable"
+    assert "without an end" in job.error_message
     assert len(source.requests) <= 8
 
 
