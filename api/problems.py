@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from core import errors
 
@@ -133,10 +134,23 @@ def openai_body(problem: Problem) -> dict[str, Any]:
 
 async def _on_error(request: Request, exc: Exception) -> Response:
     problem = describe(exc)
+    if problem.status == HTTPStatus.METHOD_NOT_ALLOWED:  # the router names the first route's alone
+        problem.headers["Allow"] = ", ".join(_allowed_methods(request))
     level = "warning" if problem.status >= 500 else "info"
     getattr(log, level)("request.refused", status=problem.status, error_code=problem.code)
     path = request.scope["path"]
     return respond(problem, path=path, request_id=request.scope.get("state", {}).get("request_id"))
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    routes = request.app.routes
+    return [
+        method
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+        )
+    ]
 
 
 def _as_openai_would(problem: Problem) -> Problem:

@@ -36,6 +36,9 @@ router = APIRouter(prefix="/v1/batches", tags=["batches"])
 NDJSON = "application/x-ndjson"
 NDJSON_TYPES = frozenset({NDJSON, "application/jsonl", "application/ndjson"})
 MAX_JSON_BYTES = 1 << 20
+MAX_OPTIONS_CHARS = 16_384
+"""The server takes no URL beyond 64 KiB; longer prompts have room in the lines."""
+
 _RESULTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One JSON object a line.",
@@ -59,7 +62,8 @@ async def create_batch(
     *,
     dry_run: bool = False,
     options: Annotated[
-        str | None, Query(max_length=65_536, description="Job options as JSON, for every line.")
+        str | None,
+        Query(max_length=MAX_OPTIONS_CHARS, description="Job options as JSON, for every line."),
     ] = None,
     webhook_url: Annotated[str | None, Query(max_length=2048)] = None,
     idempotency_key: IdempotencyKey = None,

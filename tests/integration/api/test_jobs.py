@@ -336,7 +336,9 @@ def test_the_router_too_answers_with_problems(sqlite_client: TestClient):
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     wrong = sqlite_client.put("/v1/jobs")
     assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
-    assert "GET" in wrong.headers["Allow"] or "POST" in wrong.headers["Allow"]
+    assert wrong.headers["Allow"] == "GET, POST"
+    one = sqlite_client.put("/v1/jobs/01980f5e-5b1c-7cc3-b0c4-5a3f0d6f2b11")
+    assert one.headers["Allow"] == "GET, DELETE"
     openai = sqlite_client.put("/v1/audio/transcriptions")
     assert openai.json()["error"]["type"] == "invalid_request_error"
 
