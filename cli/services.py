@@ -21,6 +21,7 @@ def run_api(*, host: str, port: int, fd: int | None) -> None:
     import uvicorn
 
     from api.main import create_app
+    from api.protocol import ProblemProtocol
 
     settings = load_settings()
     if fd is None:
@@ -30,6 +31,7 @@ def run_api(*, host: str, port: int, fd: int | None) -> None:
             create_app(),
             host=host,
             port=port,
+            http=ProblemProtocol,
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=5,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import uvicorn
 from starlette.types import ASGIApp
 
+from api.protocol import ProblemProtocol
 from tests.support.processes import free_port, wait_for
 
 
@@ -25,7 +26,12 @@ class Server:
 def serving(app: ASGIApp, *, port: int | None = None) -> Iterator[str]:
     port = port or free_port()
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=2
+        app,
+        host="127.0.0.1",
+        port=port,
+        http=ProblemProtocol,
+        log_level="warning",
+        timeout_graceful_shutdown=2,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)

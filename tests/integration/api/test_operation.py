@@ -1,7 +1,10 @@
 """Health, metrics, the page, access without keys, and transcripts and media as files."""
 
+import json
+import socket
 from uuid import UUID
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
@@ -9,6 +12,7 @@ from api.context import ApiContext
 from core.transcript import Segment
 from tests.integration.api.conftest import SPEECH, client_of, make_context, make_key
 from tests.integration.api.fakes import finish_now
+from tests.integration.api.servers import Server
 from tests.integration.api.test_jobs import post
 
 
@@ -165,3 +169,24 @@ def test_docs_and_openapi_are_served(sqlite_client: TestClient):
     assert {"multipart/form-data", "application/json"} == set(
         document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]
     )
+
+
+def send_raw(server: Server, request: bytes) -> tuple[bytes, bytes]:
+    """Return head and body of the answer, which ends the connection."""
+    with socket.create_connection(("127.0.0.1", httpx.URL(server.url).port), timeout=10) as away:
+        away.sendall(request)
+        head, _, body = b"".join(iter(lambda: away.recv(4096), b"")).partition(b"\r\n\r\n")
+    return head, body
+
+
+def test_what_the_server_itself_refuses_is_a_problem_too(server: Server):
+    too_long = b"?status=" + b"x" * (1 << 16) + b" HTTP/1.1\r\nHost: here\r\n\r\n"
+    head, body = send_raw(server, b"GET /v1/jobs" + too_long)
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in head
+    assert json.loads(body)["code"] == "invalid_http"
+    _, body = send_raw(server, b"GET /v1/models" + too_long)
+    assert json.loads(body)["error"]["code"] == "invalid_http"
+    head, body = send_raw(server, b"EHLO\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["status"] == 400
