@@ -140,7 +140,9 @@ def is_sqlite(session: Session) -> bool:
 def _configure_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401
     connection.isolation_level = None  # SQLAlchemy's documented recipe: we emit BEGIN ourselves
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+    # Whether deleted rows are written over is else up to whoever built the library.
+    pragmas = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON")
+    for pragma in pragmas:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import func, select
 
-from core.db import read_session, unit_of_work
+from core.db import make_engine, read_session, unit_of_work
 from core.ids import new_id
 from lifecycle.idempotency import KEPT_FOR, Once, claim_once, keep_answer
 from lifecycle.jobs import get_job, purge_job
@@ -87,6 +87,25 @@ def test_a_job_deleted_while_a_stage_writes_leaves_no_object(
 
     assert written
     assert keys(pipeline) == []
+
+
+def test_what_is_deleted_is_written_over_in_the_embedded_database(tmp_path):
+    path = tmp_path / "a.db"
+
+    def run(*statements: str) -> bytes:
+        """Return what lies in the file once the statements do, and no journal beside it."""
+        engine = make_engine(f"sqlite:///{path}")
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+        return path.read_bytes()
+
+    before = run("CREATE TABLE a (text TEXT)", "INSERT INTO a VALUES ('whispered'), ('kept')")
+    after = run("DELETE FROM a WHERE text = 'whispered'")
+    assert b"whispered" in before
+    assert b"kept" in after
+    assert b"whispered" not in after
 
 
 def test_before_its_time_nothing_goes(pipeline, submit):
