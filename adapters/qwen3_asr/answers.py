@@ -106,7 +106,10 @@ class AnswerStream:
     def _find_open_control(self, text: str) -> int:
         """Return where the end of `text` may be the beginning of a control token."""
         tokens = (TEXT_TAG, *self.control_tokens)
+        firsts = {token[0] for token in tokens}
         for start in range(max(0, len(text) - LONGEST_CONTROL_TOKEN), len(text)):
+            if text[start] not in firsts:
+                continue
             tail = text[start:]
             if tail.startswith("<|") or any(token.startswith(tail) for token in tokens):
                 return start

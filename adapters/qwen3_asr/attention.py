@@ -151,5 +151,5 @@ def _attend(
 
 def _causal_mask(old: int, new: int, device: torch.device) -> Tensor:
     """Return what new positions add to their scores, shape (new, old + new)."""
-    ahead = torch.ones(new, old + new, dtype=torch.bool, device=device).triu_(old + 1)
-    return torch.zeros(new, old + new, device=device).masked_fill_(ahead, float("-inf"))
+    mask = torch.full((new, old + new), float("-inf"), device=device)
+    return mask.triu_(old + 1)

@@ -75,13 +75,13 @@ class LogMel:
             torch.mul(wave.unfold(0, self.num_fft, self.hop)[: len(own)], self._window, out=own)
         spectrum = torch.fft.rfft(frames)
         # A third of the time of `abs() ** 2`.
-        power = self._filters @ (spectrum.real.square() + spectrum.imag.square()).T
+        power = self._filters @ spectrum.real.square().addcmul_(spectrum.imag, spectrum.imag).T
         return list(torch.split(torch.clamp(power, min=1e-10).log10_(), counts, dim=1))
 
     @staticmethod
     def normalise(raw: Tensor, ceiling: float) -> Tensor:
         """Return features from `raw`, whose clip's loudest bin is `ceiling`."""
-        return (torch.clamp(raw, min=ceiling - DYNAMIC_RANGE) + 4.0) / 4.0
+        return torch.clamp(raw, min=ceiling - DYNAMIC_RANGE).add_(4.0).div_(4.0)
 
     def features(self, samples: Samples) -> Tensor:
         """Return the features of a whole clip, shape (num_bins, frames)."""

@@ -13,34 +13,36 @@ _ROOM = 64
 
 @dataclass(frozen=True, slots=True)
 class KeptKeys:
-    """Keys and values of one row's positions so far, layer by layer.
+    """Keys and values of one row's positions so far.
 
     Attributes:
-        layers: (keys, values), each of shape (heads, length, head_dim).
+        buffer: Shape (layers, 2, heads, length, head_dim): keys, then values; None for nothing.
     """
 
-    layers: tuple[tuple[Tensor, Tensor], ...] = ()
+    buffer: Tensor | None = None
 
     @property
     def length(self) -> int:
         """Number of positions."""
-        return self.layers[0][0].shape[1] if self.layers else 0
+        return 0 if self.buffer is None else self.buffer.shape[3]
 
     def crop(self, length: int) -> "KeptKeys":
-        """Return the first `length` positions, as views."""
-        return KeptKeys(tuple((k[:, :length], v[:, :length]) for k, v in self.layers))
+        """Return the first `length` positions, as a view."""
+        return KeptKeys(None if self.buffer is None else self.buffer[:, :, :, :length])
 
     def clone(self) -> "KeptKeys":
         """Return a copy that holds no more memory than its own."""
-        return KeptKeys(tuple((k.clone(), v.clone()) for k, v in self.layers))
+        return KeptKeys(None if self.buffer is None else self.buffer.clone())
 
 
 class RowKeys:
     """Keys and values of the rows of a batch; a row's position is its column.
 
+    All layers are in one tensor, as copying a row is one operation then, whatever their number.
+
     Attributes:
         lengths: Positions of each row; columns beyond are of no meaning.
-        layers: (keys, values) of each layer, each of shape (rows, heads, room, head_dim).
+        layers: (keys, values) of each layer, each of shape (rows, heads, room, head_dim), as views.
     """
 
     def __init__(self, lengths: Sequence[int], config: Any, like: Tensor) -> None:  # noqa: ANN401
@@ -55,27 +57,22 @@ class RowKeys:
         shape = (len(lengths), config.num_key_value_heads, max(lengths) + _ROOM, head_dim)
         self.lengths = list(lengths)
         # Zeros: what lies beyond a row's length is masked, and must be finite for that.
-        self.layers = [
-            (like.new_zeros(shape), like.new_zeros(shape)) for _ in range(config.num_hidden_layers)
-        ]
+        self._hold(like.new_zeros(config.num_hidden_layers, 2, *shape))
 
     def fill(self, row: int, kept: KeptKeys) -> None:
         """Copy what is kept to the beginning of a row."""
-        for (keys, values), (old_keys, old_values) in zip(self.layers, kept.layers, strict=False):
-            keys[row, :, : kept.length] = old_keys
-            values[row, :, : kept.length] = old_values
+        if kept.buffer is not None:
+            self._buffer[:, :, row, :, : kept.length] = kept.buffer
 
     def row(self, row: int) -> KeptKeys:
-        """Return a row's keys, as views."""
-        length = self.lengths[row]
-        return KeptKeys(tuple((k[row, :, :length], v[row, :, :length]) for k, v in self.layers))
+        """Return a row's keys, as a view."""
+        return KeptKeys(self._buffer[:, :, row, :, : self.lengths[row]])
 
     def extend(self) -> None:
         """Make each row one position longer."""
         self.lengths = [length + 1 for length in self.lengths]
-        room = self.layers[0][0].shape[2]
-        if max(self.lengths) > room:
-            self.layers = [(_widen(keys), _widen(values)) for keys, values in self.layers]
+        if max(self.lengths) > self._buffer.shape[4]:
+            self._hold(torch.nn.functional.pad(self._buffer, (0, 0, 0, _ROOM)))
 
     def drop(self, row: int) -> None:
         """Take a row out; the last takes its place."""
@@ -83,12 +80,10 @@ class RowKeys:
         length = self.lengths.pop()
         if row < last:
             self.lengths[row] = length
-        for number, (keys, values) in enumerate(self.layers):
-            if row < last:
-                keys[row, :, :length] = keys[last, :, :length]
-                values[row, :, :length] = values[last, :, :length]
-            self.layers[number] = keys[:last], values[:last]
+            self._buffer[:, :, row, :, :length] = self._buffer[:, :, last, :, :length]
+        if last:
+            self._hold(self._buffer[:, :, :last])
 
-
-def _widen(buffer: Tensor) -> Tensor:
-    return torch.nn.functional.pad(buffer, (0, 0, 0, _ROOM))
+    def _hold(self, buffer: Tensor) -> None:
+        self._buffer = buffer
+        self.layers = [layer.unbind() for layer in buffer.unbind()]

@@ -95,9 +95,13 @@ class StreamingASRState(Generic[Unit]):
         if not is_likely:
             agreed = _count_equal(units, last)
             stable = roll_back(units[: min(agreed, len(stable))], 0, self._decode)
-        if len(stable) > len(self._confirmed) and self._is_confirmable(self._decode(stable)):
-            self._confirmed = tuple(stable)
-        return self._reader.update(self._decode(self._confirmed))
+        if len(stable) <= len(self._confirmed):
+            return ""
+        raw = self._decode(stable)
+        if not self._is_confirmable(raw):
+            return ""
+        self._confirmed = tuple(stable)
+        return self._reader.update(raw)
 
     def finalize(self, units: Sequence[Unit]) -> str:
         """Take the hypothesis of the last step and return all text not shown yet."""

@@ -24,23 +24,17 @@ from adapters.qwen3_asr.keys import KeptKeys
 from adapters.qwen3_asr.prompts import PromptLayout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Computed:
     """What was computed of some frames, and under which ceiling.
 
     Attributes:
         value: A convolved piece, or a full window's embeddings.
-        lowest: The frames' smallest raw log-mel value.
-        ceiling: The utterance's loudest bin at the time.
+        ceiling: The utterance's loudest bin at the time, or another that gives the same.
     """
 
     value: Tensor
-    lowest: float
     ceiling: float
-
-    def is_stale(self, ceiling: float) -> bool:
-        """Whether another ceiling changes any of its features."""
-        return ceiling != self.ceiling and self.lowest < max(ceiling, self.ceiling) - DYNAMIC_RANGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +101,8 @@ class Utterance:
         windows = tuple(
             number
             for number in range(num_full)
-            if number >= len(self._windows) or self._windows[number].is_stale(ceiling)
+            if number >= len(self._windows)
+            or self._is_stale(self._windows[number], number * size, (number + 1) * size, ceiling)
         )
         bounds = [(number * size, (number + 1) * size) for number in windows]
         if num_frames > num_full * size:
@@ -129,17 +124,15 @@ class Utterance:
         windows = [torch.cat([known[number] for number in own]) for own in plan.pieces]
         step = self.geometry.piece_frames
         for number, value in fresh.items():
-            frames = self._frames(number * step, (number + 1) * step)
-            if frames.shape[1] == step:
-                self._pieces[number] = Computed(value, float(frames.min()), plan.ceiling)
+            if (number + 1) * step <= self._num_done:
+                self._pieces[number] = Computed(value, plan.ceiling)
         return windows
 
     def settle(self, plan: EncodePlan, embeddings: Sequence[Tensor]) -> "Suffix":
         """Take a plan's embeddings; return what the decoder must read after the kept keys."""
         size = self.geometry.window_frames
         for number, embedded in zip(plan.windows, embeddings, strict=False):
-            lowest = float(self._frames(number * size, (number + 1) * size).min())
-            window = Computed(embedded, lowest, plan.ceiling)
+            window = Computed(embedded, plan.ceiling)
             if number < len(self._windows):
                 self._windows[number] = window
                 self.num_reencoded += 1
@@ -216,7 +209,18 @@ class Utterance:
         return self.mel.normalise(raw, ceiling)
 
     def _must_convolve(self, piece: int, ceiling: float) -> bool:
-        return piece not in self._pieces or self._pieces[piece].is_stale(ceiling)
+        step = self.geometry.piece_frames
+        known = self._pieces.get(piece)
+        return known is None or self._is_stale(known, piece * step, (piece + 1) * step, ceiling)
+
+    def _is_stale(self, known: Computed, start: int, end: int, ceiling: float) -> bool:
+        """Whether another ceiling changes any feature of the frames [start, end)."""
+        if ceiling != known.ceiling:
+            highest = max(ceiling, known.ceiling)
+            if float(self._frames(start, end).min()) < highest - DYNAMIC_RANGE:
+                return True
+            known.ceiling = ceiling  # the same under both
+        return False
 
     def _frames(self, start: int, end: int) -> Tensor:
         """Return those of the frames [start, end) that no later sample changes."""
