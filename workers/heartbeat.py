@@ -20,7 +20,7 @@ class Heartbeat:
     """Calls `renew` at an interval, in a thread of its own, until the `with` block ends.
 
     A database that does not answer is tried again at the next beat: the lease outlives two misses.
-    The thread begins with the first beat, so that work which is over before it costs none.
+    The thread begins half an interval before the first beat, so that short work costs none.
 
     Attributes:
         lost: Set once `renew` raised LeaseLost; there are no more beats then.
@@ -45,7 +45,7 @@ class Heartbeat:
             self._thread.join()
 
     def _call_later(self) -> None:
-        _starter.call_later(self._interval_s, WeakMethod(self._start))
+        _starter.call_later(self._interval_s / 2, WeakMethod(self._start))
 
     def _start(self) -> None:
         with self._lock:
@@ -61,7 +61,9 @@ class Heartbeat:
                 self._thread = thread
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        wait_s = self._interval_s / 2
+        while not self._ended.wait(wait_s):
+            wait_s = self._interval_s
             try:
                 self._renew()
             except LeaseLost:
@@ -69,7 +71,6 @@ class Heartbeat:
                 return
             except DBAPIError as exc:
                 log.warning("heartbeat.missed", error=str(exc.orig))
-            self._ended.wait(self._interval_s)
 
 
 class _Starter:
