@@ -79,6 +79,25 @@ def test_a_loop_is_cut_from_what_a_listener_gets(asr):
     assert session.text.count("不") <= 3 + 1  # it is said three times
 
 
+def test_an_answer_that_loops_is_given_up_before_its_cap(asr, monkeypatch):
+    samples, _ = soundfile.read(CLIPS / "loops_7s.flac", dtype="float32")
+    engine = start_streaming(asr)
+    lengths, write = [], asr.runtime.decoder.write
+
+    def counting(*args):
+        answers = write(*args)
+        lengths.extend((len(answer.tokens), answer.loop_end) for answer in answers)
+        return answers
+
+    monkeypatch.setattr(asr.runtime.decoder, "write", counting)
+    session = engine.open()
+    session.push(samples)
+    session.finish()
+    drain(engine, session)
+    assert any(loop_end is not None for _, loop_end in lengths)
+    assert max(length for length, _ in lengths) < engine._config.max_step_tokens / 2
+
+
 def test_segments_have_their_place_in_the_stream(asr, clips):
     silence = np.zeros(5 * 16_000, np.float32)
     samples = np.concatenate([silence, clips["03"].samples, silence, clips["13"].samples, silence])
