@@ -158,7 +158,10 @@ class Engine:
                 stored = self._write_thread.submit(self._results.store, outcomes)
                 if self._context.stopping.is_set() or time.monotonic() >= deadline:
                     return True
-                batch = ahead.result() or self._loader.next_batch()
+                batch = ahead.result()
+                if batch is None:
+                    stored.result()  # a window that failed waits again only once that is written
+                    batch = self._loader.next_batch()
             return False
         finally:
             self._put_back(ahead)
