@@ -18,6 +18,7 @@ from threading import Lock
 
 from cli.sources import Source
 from core.errors import ServiceUnavailable
+from core.sqlite import BUSY_TIMEOUT_S, use_wal
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS files (
@@ -50,7 +51,6 @@ CREATE TABLE IF NOT EXISTS batches (
     batch_id TEXT
 );
 """
-_BUSY_S = 30.0
 
 
 class State(StrEnum):
@@ -274,8 +274,10 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
     except OSError as exc:
         raise ServiceUnavailable(f"{path} cannot be kept: {exc.strerror}.") from exc
     try:
-        with closing(sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
+        with closing(
+            sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+        ) as connection:
+            use_wal(connection)
             connection.executescript(_SCHEMA)
             yield Ledger(connection)
     except sqlite3.DatabaseError as exc:

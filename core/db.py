@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
 from core.sealing import Sealer
+from core.sqlite import BUSY_TIMEOUT_S, use_wal
 
 Effect = Callable[[], None]
 
@@ -102,7 +103,7 @@ def make_engine(url: str, *, pool_size: int = 5, sealer: Sealer | None = None) -
         sealer: Of columns that are secrets; see `models.base.Sealed`.
     """
     if url.startswith("sqlite"):
-        engine = create_engine(url, connect_args={"timeout": 30})
+        engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S})
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_immediate)
     else:
@@ -139,10 +140,10 @@ def is_sqlite(session: Session) -> bool:
 
 def _configure_sqlite(connection: Any, _record: object) -> None:  # noqa: ANN401
     connection.isolation_level = None  # SQLAlchemy's documented recipe: we emit BEGIN ourselves
+    use_wal(connection)
     cursor = connection.cursor()
     # Whether deleted rows are written over is else up to whoever built the library.
-    pragmas = ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON")
-    for pragma in pragmas:
+    for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

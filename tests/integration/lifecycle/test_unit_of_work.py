@@ -1,9 +1,13 @@
 """Commit, then effects: never one without the other, never the other way round."""
 
-import pytest
-from sqlalchemy import event
+import sqlite3
+import threading
+from contextlib import closing
 
-from core.db import read_session, unit_of_work
+import pytest
+from sqlalchemy import event, text
+
+from core.db import make_engine, read_session, unit_of_work
 from models import LOCAL_KEY_ID, ApiKey
 
 
@@ -59,3 +63,20 @@ def test_readers_do_not_wait_for_a_writer(sessions) -> None:
         rename(uow, "new")
         uow.session.flush()
         assert stored_name(sessions) == "local"  # on SQLite a second writer would wait 30 s
+
+
+def test_a_new_file_is_waited_for_by_who_opens_it_second(tmp_path) -> None:
+    with closing(
+        sqlite3.connect(tmp_path / "new.db", isolation_level=None, check_same_thread=False)
+    ) as first:
+        first.execute("BEGIN IMMEDIATE")  # as who creates the tables
+        release = threading.Timer(0.3, first.rollback)
+        release.start()
+        engine = make_engine(f"sqlite:///{tmp_path}/new.db")
+
+        with engine.connect() as connection:  # without a second try: locked, at once
+            mode = connection.scalar(text("PRAGMA journal_mode"))
+
+        engine.dispose()
+        release.join()
+    assert mode == "wal"
