@@ -132,6 +132,7 @@ def iter_windows(
     *,
     window_ms: int,
     vad: bool,
+    first_window_ms: int | None = None,
     on_block: Callable[[], None] = lambda: None,
 ) -> WindowIterator:
     """Plan the windows of `stream`.
@@ -139,11 +140,16 @@ def iter_windows(
     Args:
         window_ms: Longest window the adapter takes.
         vad: Leave out what is not speech; else cover every sample.
+        first_window_ms: A shorter limit for the first of several windows.
         on_block: Called while the stream is read, also where no windows come for hours; what it
             raises ends the reading.
     """
-    max_samples = window_ms * SAMPLE_RATE_HZ // 1000
-    rules = WindowRules(max_samples=max_samples, is_everything=not vad)
+    per_ms = SAMPLE_RATE_HZ // 1000
+    rules = WindowRules(
+        max_samples=window_ms * per_ms,
+        first_max_samples=None if first_window_ms is None else first_window_ms * per_ms,
+        is_everything=not vad,
+    )
     return WindowIterator(stream, rules, on_block)
 
 

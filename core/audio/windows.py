@@ -39,6 +39,7 @@ class WindowRules:
 
     Attributes:
         max_samples: No window has more samples; at least two frames.
+        first_max_samples: Nor has the first of several, if it is to be there sooner.
         is_everything: Cover the whole media instead of speech only (`vad=false`).
         pad: Silence kept before and after speech where there is any, 0.8 s: it costs nothing in
             a padded window, and holds what was spoken too softly to be noticed.
@@ -51,6 +52,7 @@ class WindowRules:
     """
 
     max_samples: int
+    first_max_samples: int | None = None
     frame_samples: int = 512
     is_everything: bool = False
     pad: int = 25
@@ -64,6 +66,13 @@ class WindowRules:
     def max_frames(self) -> int:
         """Most whole frames in a window."""
         return self.max_samples // self.frame_samples
+
+    @property
+    def first_max_frames(self) -> int:
+        """Most whole frames in the first of several windows."""
+        return min(self.max_samples, self.first_max_samples or self.max_samples) // (
+            self.frame_samples
+        )
 
 
 Span = tuple[int, int]
@@ -87,11 +96,16 @@ class _Place:
         return worth + _FILL_WEIGHT * (1 - miss / max_frames)
 
 
-def _find_place(rules: WindowRules, start: int, end: int | None) -> _Place:
-    """Return where to cut what began at `start`: late, or in the middle of the last two windows."""
-    limit = start + rules.max_frames
+def _find_place(rules: WindowRules, max_frames: int, start: int, end: int | None) -> _Place:
+    """Return where to cut what began at `start`: late, or in the middle of the last two windows.
+
+    Args:
+        max_frames: Most that the window may have.
+        end: See `WindowPlanner._cut`.
+    """
+    limit = start + max_frames
     if end is None or end - start > rules.max_frames + rules.last_min:
-        earliest = start + max(1, int(rules.min_fill * rules.max_frames))
+        earliest = start + max(1, int(rules.min_fill * max_frames))
         return _Place(earliest=earliest, target=limit, limit=limit)
     earliest = min(limit, max(start + 1, end - rules.max_frames))
     return _Place(earliest=earliest, target=max(earliest, (start + end) // 2), limit=limit)
@@ -121,6 +135,7 @@ class WindowPlanner:
         self._energies: list[float] = []
         self._energies_start = 0
         self._done: list[Span] = []
+        self._has_begun = False  # the first window is out
         self.num_speech_frames = 0
 
     @property
@@ -140,8 +155,7 @@ class WindowPlanner:
             # More than a full window is pending: speech may end before it makes a good last one.
             while (
                 self._start is not None
-                and self._tracker.num_frames
-                > self._start + self._rules.max_frames + self._rules.last_min
+                and self._tracker.num_frames > self._start + self._max_frames + self._rules.last_min
             ):
                 self._cut(self._start, None)
             self._hear(probability)
@@ -212,9 +226,10 @@ class WindowPlanner:
             end: Where the speech or the media ends that is to be cut; None if it goes on for long.
         """
         rules = self._rules
-        place = _find_place(rules, start, end)
+        max_frames = self._max_frames if end is None else rules.max_frames
+        place = _find_place(rules, max_frames, start, end)
         pauses = [p for p in self._find_pauses(start) if place.is_reached_by(p)]
-        best = max(pauses, key=lambda p: (place.score(p, rules.max_frames), p.start), default=None)
+        best = max(pauses, key=lambda p: (place.score(p, max_frames), p.start), default=None)
         if best is None:
             last = min(place.limit, place.target + (rules.search // 2))
             cut = resume = self._find_quietest(max(place.earliest, last - rules.search), last)
@@ -257,7 +272,13 @@ class WindowPlanner:
         loudness = (sums[high] - sums[low]) / np.maximum(high - low, 1)
         return last - int(np.argmin(loudness[::-1]))
 
+    @property
+    def _max_frames(self) -> int:
+        """Most frames of the window that is open, if it is not the last."""
+        return self._rules.max_frames if self._has_begun else self._rules.first_max_frames
+
     def _emit(self, start: int, end: int) -> None:
+        self._has_begun = True
         self.num_speech_frames += sum(
             max(0, min(region.end, end) - region.start) for region in self._regions
         )

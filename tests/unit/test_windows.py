@@ -64,6 +64,7 @@ probability_runs = st.lists(
 planning = st.fixed_dictionaries(
     {
         "max_samples": st.integers(4 * FRAME, 100 * FRAME),
+        "first_max_samples": st.none() | st.integers(4 * FRAME, 100 * FRAME),
         "pad": st.integers(0, 12),
         "max_gap": st.integers(1, 60),
         "min_fill": st.sampled_from([0.0, 0.3, 0.5, 0.9]),
@@ -122,6 +123,7 @@ def test_windows_of_long_and_uneven_recordings_lose_and_double_nothing(seed: int
         ]
         rules = WindowRules(
             max_samples=rng.randint(4 * FRAME, 100 * FRAME),
+            first_max_samples=rng.choice([None, rng.randint(4 * FRAME, 100 * FRAME)]),
             pad=rng.randint(0, 12),
             max_gap=rng.randint(1, 60),
             min_fill=rng.choice([0.0, 0.3, 0.5, 0.9]),
@@ -189,6 +191,15 @@ def test_a_full_window_is_cut_in_the_longest_of_late_pauses() -> None:
     first, second = plan(spoken)
     assert 24.2 * SECOND <= first[1] <= 24.8 * SECOND
     assert second[0] >= first[1]
+
+
+def test_the_first_of_many_windows_may_be_shorter_than_the_others() -> None:
+    spoken = say(*[(SURE_SPEECH, 3.6), (0, 0.4)] * 30)
+    first, second, *_ = plan(spoken, first_max_samples=12 * SECOND)
+    assert 11 * SECOND <= first[1] - first[0] <= 12 * SECOND
+    assert 27 * SECOND <= second[1] - second[0] <= 30 * SECOND
+    alone = say((SURE_SPEECH, 15))  # what is left after 12 s would be too short
+    assert len(plan(alone, first_max_samples=12 * SECOND)) == 1
 
 
 def test_speech_without_a_pause_is_cut_where_it_is_quietest() -> None:

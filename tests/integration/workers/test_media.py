@@ -143,6 +143,7 @@ def test_only_a_long_recording_stands_aside_until_its_first_window_is_recognised
     pipeline, submit, windows_of, monkeypatch, *, long_ms: int, num_waits: int
 ) -> None:
     monkeypatch.setattr("workers.prepare.LONG_MS", long_ms)
+    monkeypatch.setattr("workers.prepare.FIRST_WINDOW_MS", 300)
     settings = pipeline.context.settings.model_copy(update={"first_words_s": 60.0})
     object.__setattr__(pipeline.context, "settings", settings)
     known = []
@@ -157,4 +158,6 @@ def test_only_a_long_recording_stands_aside_until_its_first_window_is_recognised
 
     assert known == [1] * num_waits
     assert [w.status for w in windows_of(job_id)].count("done") == num_waits
-    assert len(windows_of(job_id)) > 1
+    first, second, *_ = windows_of(job_id)
+    assert (first.num_samples <= 4_800) == (num_waits == 1)
+    assert second.num_samples > 4_800
