@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F  # noqa: N812 - torch's own convention
-from transformers.activations import GELUActivation
 
-from adapters.whisper.linear import Storage, make_after_norm, make_linear
+from adapters.whisper.linear import Storage, make_linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +88,20 @@ class DecoderCache:
 class EncoderLayer:
     """Takes the weights of a `WhisperEncoderLayer`.
 
-    The attention's output stays as it is in 8 bits too: a twelfth of all multiplications that would
-    cost as much accuracy as the others together (benchmarks/README.md).
+    With 8-bit weights only the feed-forward products use them, two thirds of all multiplications:
+    the attention's alone would cost five times as much accuracy (benchmarks/README.md).
     """
 
-    def __init__(self, layer: Any, *, storage: Storage) -> None:  # noqa: ANN401
+    def __init__(self, layer: Any, *, feed_forward: Storage) -> None:  # noqa: ANN401
         own = layer.self_attn
         self._heads = (int(own.num_heads), int(own.head_dim))
         self._act = layer.activation_fn
-        self._own_norm, self._query_key_value = make_after_norm(
-            layer.self_attn_layer_norm, [own.q_proj, own.k_proj, own.v_proj], storage
-        )
+        self._own_norm = layer.self_attn_layer_norm
+        self._query_key_value = make_linear([own.q_proj, own.k_proj, own.v_proj], Storage.PLAIN)
         self._out = make_linear([own.out_proj], Storage.PLAIN)
-        self._final_norm, self._up = make_after_norm(layer.final_layer_norm, [layer.fc1], storage)
-        is_gelu = isinstance(self._act, GELUActivation)
-        self._down = make_linear([layer.fc2], storage, is_after_gelu=is_gelu)
+        self._final_norm = layer.final_layer_norm
+        self._up = make_linear([layer.fc1], feed_forward)
+        self._down = make_linear([layer.fc2], feed_forward)
 
     def run(self, hidden: torch.Tensor) -> torch.Tensor:
         """Run on (num_windows, num_positions, width)."""

@@ -4,9 +4,6 @@ Integer products need one scale for the activations. torch's dynamic quantisatio
 whole batch, so that a loud row changes the others. Here every row is divided by its own largest
 value first: the scale is then the same for all, and each row's answer is its own. Weights have one
 scale an output channel.
-
-Two sources of error are taken away beforehand, without data: channels that outshout the others
-after a layer norm (`make_after_norm`), and the half of the steps that no value after a GELU uses.
 """
 
 import warnings
@@ -19,16 +16,6 @@ from torch.nn import functional as F  # noqa: N812 - torch's own convention
 
 _STEPS = 127
 _ZERO_POINT = 128  # torch's CPU kernels take unsigned activations
-
-_GELU_LEAST = 0.17  # no value of GELU is below -0.16998
-_GELU_ZERO_POINT = 22
-_GELU_STEPS = 255 - _GELU_ZERO_POINT
-_GELU_LEAST_PEAK = _GELU_LEAST * _GELU_STEPS / _GELU_ZERO_POINT  # where the steps reach the least
-
-_SHARE = 0.7
-"""SmoothQuant's alpha: how much of the spread between channels the weights take over (0: none)."""
-_LOUDNESS = 3.0
-"""How many standard deviations a normalised value is taken to reach."""
 
 
 class Linear(Protocol):
@@ -50,43 +37,8 @@ class Storage(Enum):
     """8-bit weights, activations in two 8-bit parts: twice the work, a quarter of the error."""
 
 
-def make_linear(
-    parts: Sequence[torch.nn.Linear], storage: Storage, *, is_after_gelu: bool = False
-) -> "PlainLinear | Int8Linear":
+def make_linear(parts: Sequence[torch.nn.Linear], storage: Storage) -> "PlainLinear | Int8Linear":
     """Join linear layers with the same input into one, outputs side by side."""
-    weight, bias = _join(parts)
-    if storage is Storage.PLAIN:
-        return PlainLinear(weight, bias)
-    return Int8Linear(
-        weight, bias, is_fine=storage is Storage.INT8_FINE, is_after_gelu=is_after_gelu
-    )
-
-
-def make_after_norm(
-    norm: torch.nn.LayerNorm, parts: Sequence[torch.nn.Linear], storage: Storage
-) -> tuple[torch.nn.LayerNorm, "PlainLinear | Int8Linear"]:
-    """Return what gives the product of linear layers with a layer norm's output, in two steps.
-
-    In 8 bits the norm's loud channels are turned down and the weights behind them up, so that a
-    row's largest value does not leave the others without steps.
-
-    Source: Xiao et al., SmoothQuant (2023), equation 4; how loud a channel is comes from the norm's
-    weight and bias instead of from recordings.
-    """
-    if storage is Storage.PLAIN:
-        return norm, make_linear(parts, storage)
-    weight, bias = _join(parts)
-    with torch.no_grad():
-        loud = (_LOUDNESS * norm.weight.abs() + norm.bias.abs()).clamp(min=1e-5)
-        factors = loud**_SHARE / weight.abs().amax(dim=0).clamp(min=1e-5) ** (1 - _SHARE)
-        even = torch.nn.LayerNorm(norm.normalized_shape, eps=norm.eps, device=norm.weight.device)
-        even.weight.copy_(norm.weight / factors)
-        even.bias.copy_(norm.bias / factors)
-    return even, Int8Linear(weight * factors, bias, is_fine=storage is Storage.INT8_FINE)
-
-
-def _join(parts: Sequence[torch.nn.Linear]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the weights and biases of layers side by side; no biases if none has any."""
     with torch.no_grad():
         weight = torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight
         # torch types the bias as always there; layers made with bias=False have None.
@@ -99,7 +51,9 @@ def _join(parts: Sequence[torch.nn.Linear]) -> tuple[torch.Tensor, torch.Tensor 
                 for part, size in zip(biases, sizes, strict=True)
             ]
             bias = torch.cat(filled)
-    return weight, bias
+    if storage is Storage.PLAIN:
+        return PlainLinear(weight, bias)
+    return Int8Linear(weight, bias, is_fine=storage is Storage.INT8_FINE)
 
 
 def is_int8_exact() -> bool:
@@ -130,16 +84,10 @@ class Int8Linear(torch.nn.Module):
     """Weights in 8 bits with a scale a channel, activations with a scale a row. CPU only."""
 
     def __init__(
-        self,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        *,
-        is_fine: bool = False,
-        is_after_gelu: bool = False,
+        self, weight: torch.Tensor, bias: torch.Tensor | None, *, is_fine: bool = False
     ) -> None:
         super().__init__()
         self._is_fine = is_fine
-        self._is_after_gelu = is_after_gelu and not is_fine
         weight = weight.detach().float()
         scales = weight.abs().amax(dim=1).clamp(min=1e-12) / _STEPS
         zeros = torch.zeros(len(weight), dtype=torch.long)
@@ -152,10 +100,6 @@ class Int8Linear(torch.nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """See `Linear`."""
-        if self._is_after_gelu:
-            peaks = rows.amax(dim=-1, keepdim=True).clamp_(min=_GELU_LEAST_PEAK)
-            product = self._multiply(rows / peaks, _GELU_STEPS, _GELU_ZERO_POINT)
-            return product.mul_(peaks).add_(self._bias)
         peaks = rows.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-12)
         scaled = rows / peaks
         if self._is_fine:
@@ -170,11 +114,9 @@ class Int8Linear(torch.nn.Module):
             product = self._multiply(scaled)
         return product.mul_(peaks).add_(self._bias)  # in place: fresh memory costs more than sums
 
-    def _multiply(
-        self, scaled: torch.Tensor, steps: int = _STEPS, zero_point: int = _ZERO_POINT
-    ) -> torch.Tensor:
-        """Return the product for rows of values up to 1, and down to what `zero_point` leaves."""
+    def _multiply(self, scaled: torch.Tensor) -> torch.Tensor:
+        """Return the product for rows within [-1, 1]."""
         product: torch.Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-            scaled, 1 / steps, zero_point, self._packed
+            scaled, 1 / _STEPS, _ZERO_POINT, self._packed
         )
         return product

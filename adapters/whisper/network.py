@@ -60,7 +60,7 @@ class Network:
         self._encoder = model.model.encoder
         coarse = Storage.INT8 if precision.int8 else Storage.PLAIN
         self._encoder_layers = [
-            EncoderLayer(layer, storage=coarse) for layer in self._encoder.layers
+            EncoderLayer(layer, feed_forward=coarse) for layer in self._encoder.layers
         ]
         decoder = model.model.decoder
         self._embed: torch.Tensor = decoder.embed_tokens.weight
