@@ -65,7 +65,6 @@ def take_in(
     submission: Submission,
     *,
     now: datetime,
-    batch_id: UUID | None = None,
     estimated_ms: int | None = None,
 ) -> Job:
     """Record a job within the key's limits and, once it is durable, tell the media workers.
@@ -79,7 +78,6 @@ def take_in(
         make_media,
         submission,
         now=now,
-        batch_id=batch_id,
         estimated_ms=estimated_ms,
     )
     uow.session.flush()

@@ -54,13 +54,11 @@ class Hearing:
         for number, window in enumerate(windows):
             prompt = self._vocabulary.encode_prompt(window.prompt)
             attempts.append(
-                Attempt(
-                    window=window,
-                    encoded=encoded[number],
-                    language=window.language or detected[number],
+                _begin(
+                    window,
+                    encoded[number],
+                    window.language or detected[number],
                     prompt=prompt,
-                    heard_until_ms=loud_until_ms(window.samples),
-                    trial=first_trial(window.temperature, has_prompt=bool(prompt)),
                     is_language_open=window.language is None or window.is_language_voted,
                 )
             )
@@ -87,13 +85,10 @@ class Hearing:
         ):
             window = replace(attempt.window, samples=left, language=attempt.language, prompt=None)
             later.append(
-                Attempt(
-                    window=window,
-                    encoded=output,
-                    language=attempt.language,
-                    prompt=(),
-                    heard_until_ms=loud_until_ms(left),
-                    trial=first_trial(window.temperature, has_prompt=False),
+                _begin(
+                    window,
+                    output,
+                    attempt.language,
                     features=heard,
                     is_unheard=rest.is_unheard,
                     is_language_open=attempt.is_language_open,
@@ -118,15 +113,8 @@ class Hearing:
             language = max(odds, key=odds.__getitem__)
             attempt = None
             if language != rest.language and odds[language] >= LEAST_ODDS:
-                attempt = Attempt(
-                    window=replace(window, language=language),
-                    encoded=output,
-                    language=language,
-                    prompt=(),
-                    heard_until_ms=loud_until_ms(window.samples),
-                    trial=first_trial(window.temperature, has_prompt=False),
-                    is_unheard=True,
-                )
+                heard = replace(window, language=language)
+                attempt = _begin(heard, output, language, is_unheard=True)
             begun.append((samples_to_ms(first), attempt))
         return begun
 
@@ -143,3 +131,27 @@ class Hearing:
         )
         rows = logits[:, 0, list(languages.values())].softmax(dim=-1).tolist()
         return [dict(zip(languages, row, strict=True)) for row in rows]
+
+
+def _begin(
+    window: Window,
+    encoded: torch.Tensor,
+    language: str | None,
+    *,
+    prompt: tuple[int, ...] = (),
+    features: torch.Tensor | None = None,
+    is_unheard: bool = False,
+    is_language_open: bool = False,
+) -> Attempt:
+    """Return an attempt before its first trial; see `Attempt`."""
+    return Attempt(
+        window=window,
+        encoded=encoded,
+        language=language,
+        prompt=prompt,
+        heard_until_ms=loud_until_ms(window.samples),
+        trial=first_trial(window.temperature, has_prompt=bool(prompt)),
+        features=features,
+        is_unheard=is_unheard,
+        is_language_open=is_language_open,
+    )
