@@ -18,7 +18,7 @@ from av.container import InputContainer
 from numpy.typing import NDArray
 
 from core.audio.media import MediaInfo
-from core.audio.riff import Bounded, find_padding, is_mono
+from core.audio.riff import Corrected, correct, is_mono
 from core.errors import MediaEmpty, MediaHasNoAudio, MediaUndecodable
 
 Floats = NDArray[np.float32]
@@ -64,7 +64,8 @@ class MediaSource:
 
     Attributes:
         is_damaged: Whether, so far, packets were left out because they cannot be decoded, NaN,
-            infinite or absurd samples were replaced by zero, or the container broke off.
+            infinite or absurd samples were replaced by zero, the container broke off, or its
+            header told of less sound than there is.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -75,18 +76,14 @@ class MediaSource:
             MediaHasNoAudio: It is a container without an audio track that can be decoded.
             MediaUndecodable: It is no container that is known here, or a broken one.
         """
-        self.is_damaged = False
         self._num_good = 0
         head = file.read(16)
         file.seek(0)
         if not head:
             raise MediaEmpty("the file has no bytes")
-        padding_at = find_padding(file)
-        self._container = _open_container(
-            file if padding_at is None else Bounded(file, padding_at),
-            head,
-            may_hide_codec=not is_mono(file),
-        )
+        corrected = correct(file)
+        self.is_damaged = corrected is not None and corrected.is_damaged
+        self._container = _open_container(corrected or file, head, may_hide_codec=not is_mono(file))
         tracks = list(self._container.streams.audio)
         if not tracks:
             raise MediaHasNoAudio("the file has no audio track")
@@ -224,7 +221,7 @@ class MediaSource:
 
 
 def _open_container(
-    file: BinaryIO | Bounded, head: bytes, *, may_hide_codec: bool
+    file: BinaryIO | Corrected, head: bytes, *, may_hide_codec: bool
 ) -> InputContainer:
     """Open `file`, which begins with `head`.
 
@@ -266,7 +263,7 @@ def _audio_decoders() -> str:
     return ",".join(names)
 
 
-def _has_moov(file: BinaryIO | Bounded) -> bool:
+def _has_moov(file: BinaryIO | Corrected) -> bool:
     """Whether the MP4/QuickTime boxes at top level include a whole `moov`."""
     end = file.seek(0, 2)
     position = 0

@@ -121,6 +121,16 @@ def test_a_recorder_that_never_wrote_the_sizes_is_read_to_the_end(
     assert decode(path)[0].shape[1] == len(sentence_b())
 
 
+def test_a_recorder_that_counts_from_zero_again_after_4_gib_is_read_to_the_end(
+    decode: Decode, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(wav_bytes(sentence_b().tobytes(), riff_size=5036, data_size=5000))
+    samples, _, warnings = decode(path)
+    assert samples.shape[1] == len(sentence_b())
+    assert warnings == ("media_damaged",)
+
+
 def test_a_big_endian_wav_is_heard_or_refused_and_never_noise(
     decode: Decode, tmp_path: Path
 ) -> None:
