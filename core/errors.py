@@ -216,8 +216,18 @@ class StorageUnavailable(Transient):
 
 
 class SourceUnavailable(Transient):
+    """What a `media_url` names cannot be had now.
+
+    Attributes:
+        retry_after_s: When its server wants to be asked again, in seconds, if it said so.
+    """
+
     code = "media_source_unavailable"
     title = "The server of the media_url does not answer"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class ServiceUnavailable(Transient):

@@ -6,6 +6,8 @@ changes its mind between check and use gains nothing.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from ipaddress import ip_network
 from typing import Any
 
@@ -132,3 +134,18 @@ def open_client(
         follow_redirects=True,
         trust_env=False,
     )
+
+
+def read_retry_after(headers: httpx.Headers, now: datetime) -> float | None:
+    """Return the seconds a Retry-After header asks for; None if absent or unreadable."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value.strip()[:9])
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return max(0.0, (at - now).total_seconds())

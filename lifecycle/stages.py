@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy.orm import Session
 
 from core.db import UnitOfWork
-from core.errors import ScriptoriumError, Transient, WorkerLost
+from core.errors import ScriptoriumError, SourceUnavailable, Transient, WorkerLost
 from core.events import EventType, Publisher
 from core.queues import JobQueue
 from lifecycle.events import record_event
@@ -17,6 +17,8 @@ from lifecycle.progress import describe_update
 from models import Job, JobStage, JobStatus
 
 MAX_BACKOFF = timedelta(minutes=5)
+MAX_RETRY_AFTER = timedelta(hours=1)
+"""Longest that the server of a `media_url` may ask us to stay away between two tries."""
 
 
 def backoff(failures: int) -> timedelta:
@@ -143,7 +145,12 @@ def _end_attempt(
         fail_job(uow, publisher, job, error_code=code, error_message=message, now=now)
     else:
         job.lease_expires_at = None
-        job.retry_at = now + backoff(job.failures)
+        job.retry_at = now + max(backoff(job.failures), _wanted_pause(error))
+
+
+def _wanted_pause(error: Exception) -> timedelta:
+    asked_s = error.retry_after_s if isinstance(error, SourceUnavailable) else None
+    return min(timedelta(seconds=asked_s or 0), MAX_RETRY_AFTER)
 
 
 def describe_error(error: Exception) -> tuple[str, str]:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 
 import httpx
 import structlog
@@ -12,7 +11,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from ssrfguard import SSRFGuardError
 
 from core.db import unit_of_work
-from core.outbound import Resolver, open_async_client
+from core.outbound import Resolver, open_async_client, read_retry_after
 from core.settings import Settings
 from core.signing import signed_headers
 from lifecycle.attempts import Answer, Claim, claim_due, parse_schedule, release_expired, settle
@@ -118,7 +117,7 @@ class Deliverer:
                     headers=self._headers(claim, started_at),
                 ) as response:
                     status = response.status_code
-                    retry_after_s = _retry_after_s(response.headers.get("retry-after"), started_at)
+                    retry_after_s = read_retry_after(response.headers, started_at)
                     body = await _first_bytes(response)
         except TimeoutError:
             error = "timeout"
@@ -154,17 +153,3 @@ async def _first_bytes(response: httpx.Response) -> str:
         if len(kept) >= KEPT_BODY_BYTES:
             break
     return kept[:KEPT_BODY_BYTES].decode(errors="replace").replace("\x00", "\ufffd")
-
-
-def _retry_after_s(value: str | None, now: datetime) -> float | None:
-    """Return the seconds a Retry-After header asks for; None if absent or unreadable."""
-    if value is None:
-        return None
-    if value.strip().isdigit():
-        return float(value.strip()[:9])
-    try:
-        at = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return max(0.0, (at - now).total_seconds())

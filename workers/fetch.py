@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import httpx
@@ -19,6 +20,7 @@ from core.outbound import (
     Resolver,
     is_page,
     open_client,
+    read_retry_after,
     refusing_sources,
 )
 from core.storage.base import ObjectWriter
@@ -216,7 +218,10 @@ class Fetcher:
                 raise _Restart
             return
         if response.status_code in RETRY_STATUSES:
-            raise SourceUnavailable(f"The source answered {response.status_code}.")
+            raise SourceUnavailable(
+                f"The source answered {response.status_code}.",
+                retry_after_s=read_retry_after(response.headers, datetime.now(UTC)),
+            )
         if response.status_code != 200:
             raise MediaUnreachable(f"The source answered {response.status_code}.")
         content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -17,6 +17,7 @@ class Source:
         chunked: Send without a Content-Length.
         encoding: Content-Encoding that the answer claims.
         status: Answered instead of 200.
+        refusal_headers: Go with `status`.
         location: Where a redirect leads.
         requests: Headers of every request, lower case, by path.
     """
@@ -31,6 +32,7 @@ class Source:
     declared: bool = True
     encoding: str | None = None
     status: int = 200
+    refusal_headers: dict[str, str] = field(default_factory=dict)
     location: str | None = None
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
@@ -38,6 +40,12 @@ class Source:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/folder/Aufnahme%20%C3%A4.wav?signature=secret"
+
+    def refuse(self, path: str) -> tuple[int, dict[str, str]] | None:
+        """Return status and headers of an answer without the body, if there is to be one."""
+        if self.location is not None and "target" not in path:
+            return 302, {"location": self.location}
+        return None if self.status == 200 else (self.status, self.refusal_headers)
 
 
 @contextlib.contextmanager
@@ -48,15 +56,11 @@ def serving() -> Iterator[Source]:  # noqa: C901
         def do_GET(self) -> None:
             headers = {k.lower(): v for k, v in self.headers.items()}
             source.requests.append((self.path, headers))
-            if source.location is not None and "target" not in self.path:
-                self.send_response(302)
-                self.send_header("location", source.location)
-                self.send_header("content-length", "0")
-                self.end_headers()
-                return
-            if source.status != 200:
-                self.send_response(source.status)
-                self.send_header("content-length", "0")
+            if (refusal := source.refuse(self.path)) is not None:
+                status, others = refusal
+                self.send_response(status)
+                for name, value in {"content-length": "0", **others}.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 return
             body = source.body

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import socket
+from datetime import timedelta
 
 import pytest
 import structlog
@@ -202,6 +203,19 @@ def test_a_source_in_trouble_is_tried_again_later(pipeline, submit, source):
     pipeline.messages.prepare(job_id, priority=0)
     pipeline.run()
     assert job_of(pipeline, job_id).status == JobStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "wait_s"), [("90", 90), ("soon", 1), ("0", 1), ("999999", 3600)]
+)
+def test_a_source_says_when_it_wants_to_be_asked_again(
+    pipeline, submit, source, retry_after, wait_s
+):
+    source.body, source.status = BODY, 429
+    source.refusal_headers["retry-after"] = retry_after
+    job_id = submit(source.url)
+    pipeline.run()
+    assert job_of(pipeline, job_id).retry_at == pipeline.clock.at + timedelta(seconds=wait_s)
 
 
 @pytest.mark.parametrize("declared", [True, False])
