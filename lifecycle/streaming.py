@@ -77,8 +77,10 @@ def stream_segments(uow: UnitOfWork, publisher: Publisher, job: Job, *, now: dat
     ).all()
     windows = [window_result(row) for row in rows]
     final = [s for s in stitch(windows) if since_ms <= s.start_ms < until_ms]
-    head_end_ms = next((w.end_ms for w in windows if w.start_ms >= since_ms), until_ms)
-    record_segments(uow, publisher, job, final, head_end_ms=head_end_ms, now=now)
+    head_end_ms = next((w.end_ms for w in windows if w.start_ms >= since_ms), None)
+    if final or head_end_ms is not None:  # else a pause was passed, and what was told still runs
+        end_ms = until_ms if head_end_ms is None else head_end_ms
+        record_segments(uow, publisher, job, final, head_end_ms=end_ms, now=now)
     job.streamed_until_ms = until_ms
 
 

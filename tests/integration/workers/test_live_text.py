@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import UUID
 
 import numpy as np
 import pytest
+import soundfile
 from sqlalchemy import select
 
 from adapters.base import Window
@@ -14,12 +16,15 @@ from adapters.streaming.base import DeltaSink
 from core.db import read_session, unit_of_work
 from core.errors import AdapterFailure, TokenLimitReached, UnknownLanguage
 from core.events import EventType
-from core.transcript import Hypothesis, Segment
+from core.transcript import Hypothesis, Segment, samples_to_ms
+from lifecycle.jobs import lock_job
+from lifecycle.streaming import stream_segments
 from lifecycle.transcripts import load_transcript
 from lifecycle.windows import lease_of, tell_text
 from models import Event, Job, JobStatus
 from tests.support.pipeline import ADAPTER, MODEL, ChecksumAdapter, Pipeline, noise, text_of
 
+SPEECH = Path(__file__).parents[3] / "samples" / "en_kennedy.flac"
 TEXTS = ("今日は", "いい天気です。", "Yes, it is.", "ไทย", "ภาษา", "안녕", "친구")
 
 
@@ -194,6 +199,33 @@ def test_a_second_try_that_reads_otherwise_says_so_and_repeats_nothing(
     assert read.text(job_id) == "part0 part1"
     assert read.deltas(job_id) == ["wh"]
     assert read.job(job_id).warnings == ["stream_diverged"]
+
+
+def test_a_pause_before_the_window_that_is_told_is_no_end_of_it(
+    pipeline, submit, read, windows_of, use
+) -> None:
+    """The rest of the recording gets its windows, or one of them its text, at such a moment."""
+    context, adapter, seen = pipeline.context, use(), []
+
+    def look_again(_windows: Sequence[Window]) -> None:
+        if seen:
+            return
+        wait_until(lambda: len(read.deltas(job_id)) == 1)
+        with unit_of_work(context.sessions) as uow:
+            job = lock_job(uow.session, job_id)
+            seen.append(job.streamed_until_ms)
+            stream_segments(uow, context.publisher, job, now=context.now())
+            seen.append(job.streamed_until_ms)
+
+    adapter.between = look_again
+    speech, _ = soundfile.read(SPEECH, dtype="float32", frames=3 * 16_000)
+    silence = np.zeros(2 * 16_000, dtype=np.float32)
+    job_id = submit(np.concatenate([silence, speech]), stream=True, vad=True)
+    pipeline.run()
+
+    assert seen == [0, samples_to_ms(windows_of(job_id)[0].start_sample)] != [0, 0]
+    assert "".join(read.deltas(job_id)) == read.text(job_id) != ""
+    assert read.job(job_id).warnings == []
 
 
 @pytest.mark.parametrize(
