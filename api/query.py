@@ -1,5 +1,7 @@
 """Query parameters that a route does not know are refused by name, as unknown options are."""
 
+from collections.abc import Collection, Iterable
+
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
@@ -24,6 +26,15 @@ def refuse_unknown_query(connection: HTTPConnection) -> None:
     operation = connection.app.openapi()["paths"][route.path][connection.method.lower()]
     described = operation.get("parameters", [])
     known = {each["name"] for each in described if each["in"] == "query"}
-    for name in connection.query_params:
+    refuse_unknown(connection.query_params, known)
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse the first of `names` that is not `known`.
+
+    Raises:
+        InvalidOption: There is one.
+    """
+    for name in names:
         if name not in known:
             raise InvalidOption(f"{name[:64]}: there is no such parameter", param=name[:64])

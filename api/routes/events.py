@@ -13,6 +13,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from api.context import ApiContext
 from api.deps import Context, JobId, Reader, choose_protocol, get_context, identify
 from api.job_events import follow
+from api.query import refuse_unknown
 from api.sockets import deny
 from api.sse import HEARTBEAT, SEND_TIMEOUT_S, EventStream, frame, opening
 from core.db import read_session
@@ -53,19 +54,24 @@ async def stream_events(
 
 
 @router.websocket("/{job_id}/ws")
-async def follow_job(socket: WebSocket, job_id: str, after: int = 0) -> None:
+async def follow_job(
+    socket: WebSocket, job_id: str, last_event_id: Annotated[str | None, Header()] = None
+) -> None:
     """Send the same events as JSON messages; close with 1000 after the last."""
     context = get_context(socket)
     try:
         known_id = _parse_job_id(job_id)
         await anyio.to_thread.run_sync(partial(_admit, context, socket, known_id))
+        refuse_unknown(socket.query_params, {"after"})
+        after = _parse_seq(socket.query_params.get("after", "0"), "after")
+        since = after if last_event_id is None else _parse_seq(last_event_id)
     except ScriptoriumError as exc:
         await deny(socket, exc)
         return
     await socket.accept(choose_protocol(socket))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_watch, socket, tasks.cancel_scope)
-        await _send_messages(context, socket, known_id, min(max(after, 0), MAX_SEQ))
+        await _send_messages(context, socket, known_id, since)
         tasks.cancel_scope.cancel()
     if socket.client_state is WebSocketState.CONNECTED:
         await socket.close()
@@ -119,9 +125,9 @@ def _is_over(context: ApiContext, key_id: UUID, job_id: UUID, since: int) -> boo
         return JobStatus(job.status).is_final and since >= job.last_seq
 
 
-def _parse_seq(text: str) -> int:
+def _parse_seq(text: str, param: str = "Last-Event-ID") -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 15:
-        raise InvalidOption("Last-Event-ID: not a number this stream gave", param="Last-Event-ID")
+        raise InvalidOption(f"{param}: not a number this stream gave", param=param)
     return int(text)
 
 

@@ -203,8 +203,10 @@ def test_a_websocket_carries_the_same_events(sqlite_client: TestClient, sqlite_c
             socket.receive_json()
     assert closed.value.code == 1000
     assert received == parse(sqlite_client.get(f"/v1/jobs/{job_id}/events").text)
-    with sqlite_client.websocket_connect(f"/v1/jobs/{job_id}/ws?after=4") as socket:
-        assert socket.receive_json() == received[4]
+    for query, headers in [("?after=4", {}), ("?after=1", {"Last-Event-ID": "4"})]:
+        address = f"/v1/jobs/{job_id}/ws{query}"
+        with sqlite_client.websocket_connect(address, headers=headers) as socket:
+            assert socket.receive_json() == received[4]
 
 
 def test_a_websocket_is_refused_with_the_same_problems(
@@ -219,6 +221,9 @@ def test_a_websocket_is_refused_with_the_same_problems(
         (stranger, f"/v1/jobs/{job_id}/ws", 404),
         (sqlite_client, "/v1/jobs/nonsense/ws", 404),
         (nobody, f"/v1/jobs/{job_id}/ws", 401),
+        (nobody, f"/v1/jobs/{job_id}/ws?after=x", 401),
+        (sqlite_client, f"/v1/jobs/{job_id}/ws?after=-1", 400),
+        (sqlite_client, f"/v1/jobs/{job_id}/ws?since=4", 400),
     ]:
         with pytest.raises(WebSocketDenialResponse) as refused, client.websocket_connect(path):
             pass
