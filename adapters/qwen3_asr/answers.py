@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from adapters.qwen3_asr.languages import find_language_code
+from adapters.qwen3_asr.languages import LANGUAGE_NAMES, find_language_code
 from adapters.text import (
     LONGEST_CONTROL_TOKEN,
     REPLACEMENT,
@@ -18,6 +18,7 @@ from adapters.text import (
 TEXT_TAG = "<asr_text>"
 _LANGUAGE_PREFIX = "language "
 _LONGEST_HEAD = 48
+_BARE_HEADS = frozenset(f"{_LANGUAGE_PREFIX}{name}" for name in (*LANGUAGE_NAMES.values(), "None"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,22 @@ def parse_answer(raw: str, *, control_tokens: Iterable[str] = ()) -> Answer:
     language, text = split_answer(raw)
     clean = squeeze_spaces(_strip(text, control_tokens))
     text = collapse_repetitions(clean)
-    return Answer(language=language, text=squeeze_spaces(text), has_loop=text != clean)
+    # "<asr_tttttttttttttttttttttext>" is a tag once its loop is collapsed.
+    tidy = squeeze_spaces(_strip(text, control_tokens))
+    return Answer(language=language, text=tidy, has_loop=text != clean)
 
 
 def split_answer(raw: str) -> tuple[str | None, str]:
     """Return the language named before the tag, and what follows the tag.
 
     Without "language …" and the tag everything is transcript: the prompt had them (a forced
-    language), or the model left them out.
+    language), or the model left them out. A language's name in the model's own spelling and nothing
+    else is an answer that ended before the tag.
     """
     head, tag, text = raw.partition(TEXT_TAG)
+    is_told = bool(tag) or head.strip() in _BARE_HEADS
     head = head.lstrip()
-    if tag and len(head) <= _LONGEST_HEAD and head.lower().startswith(_LANGUAGE_PREFIX):
+    if is_told and len(head) <= _LONGEST_HEAD and head.lower().startswith(_LANGUAGE_PREFIX):
         return find_language_code(head[len(_LANGUAGE_PREFIX) :]), text
     return None, raw
 
@@ -96,12 +101,18 @@ class AnswerStream:
         if TEXT_TAG not in raw and _may_still_name_a_language(raw):
             return ""
         _, text = split_answer(raw)
-        text = _strip(text.rstrip(REPLACEMENT), self.control_tokens)
-        while (start := self._find_open_control(text)) < len(text):
-            text = text[:start]  # when that token goes, one before it may be at the end
+        text = self._strip_settled(text.rstrip(REPLACEMENT))
         # A space and the repeat of a character may each be the first of many.
         clean = collapse_character_runs(squeeze_spaces(text))
-        return collapse_pattern_runs(clean[: settled_length(clean)]).rstrip()
+        text = collapse_pattern_runs(clean[: settled_length(clean)])
+        return squeeze_spaces(self._strip_settled(text))
+
+    def _strip_settled(self, text: str) -> str:
+        """Return `text` without control tokens and without what may yet become one at its end."""
+        text = _strip(text, self.control_tokens)
+        while (start := self._find_open_control(text)) < len(text):
+            text = text[:start]  # when that token goes, one before it may be at the end
+        return text
 
     def _find_open_control(self, text: str) -> int:
         """Return where the end of `text` may be the beginning of a control token."""

@@ -21,6 +21,9 @@ CONTROL = ("<|im_end|>", "<think>")
         ("Hello world", None, "Hello world"),  # the prompt had the tag
         ("language arts are fun to teach", None, "language arts are fun to teach"),
         ("language English<asr_text>a<asr_text>b<|im_end|>", "en", "ab"),
+        ("language None", None, ""),  # ended before the tag
+        (" language English ", "en", ""),
+        ("Language English.", None, "Language English."),
         ("", None, ""),
         ("language English<asr_text> Hello\n world ", "en", "Hello world"),
         ("language Chinese<asr_text>我朌\ufffd一看", "zh", "我朌一看"),  # bytes of no character
@@ -34,6 +37,20 @@ def test_answers_are_parsed(raw, language, text):
 def test_a_collapsed_loop_is_told():
     answer = parse_answer("language English<asr_text>so " + "it is " * 25)
     assert answer == Answer("en", "so it is", has_loop=True)
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "<asr_" + "t" * 22 + "ext>",
+        "<|im" + " wo" * 22 + "_end|>",
+        "<th" + "in" * 20 + "k>",
+    ],
+)
+def test_no_tag_appears_when_a_loop_in_it_is_collapsed(tag):
+    answer = parse_answer(f"language English<asr_text>Hello {tag}world", control_tokens=CONTROL)
+    assert answer == Answer("en", "Hello world", has_loop=True)
+    assert "".join(read(["language English<asr_text>", *f"Hello {tag}world"])) == "Hello world"
 
 
 def read(pieces):
@@ -87,6 +104,9 @@ parts = st.sampled_from(
         "<",
         "|>",
         "ha" * 20,
+        "<asr_t",
+        "t" * 21,
+        "ext>",
     ]
 )
 
