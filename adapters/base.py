@@ -77,7 +77,7 @@ class LoadOptions:
 
     Attributes:
         folder: An ordinary Hugging Face folder.
-        device: "auto", "cpu", "cuda", "cuda:1", "mps"; see `adapters.device`.
+        device: "auto", "auto:1", "cpu", "cuda", "cuda:1", "mps"; see `adapters.device`.
         dtype: "auto" (the adapter's measured best for the device), "float32", "float16",
             "bfloat16" or "int8" (CPU only).
         num_threads: Threads for the CPU; 0 leaves torch's default.

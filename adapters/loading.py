@@ -32,6 +32,7 @@ def load_adapter(options: LoadOptions) -> Adapter:
 
     Raises:
         CheckpointInvalid: It is not one that its family can load.
+        DeviceMissing: `options.device` is not there.
     """
     options = replace(options, device=resolve_device(options.device))
     return _family(read_config(options.folder)).load(options)

@@ -22,10 +22,15 @@ from core.settings import Settings
 
 _TORCH_TIMEOUT_S = 120
 _TORCH = """
-import torch
-gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
-mps = torch.backends.mps.is_available()
-print(f"torch {torch.__version__}, {gpu or ('Apple GPU' if mps else 'CPU')}")
+import sys, torch
+from adapters.device import resolve_device
+from core.errors import DeviceMissing
+try:
+    device = resolve_device(sys.argv[1])
+except DeviceMissing as exc:
+    sys.exit(str(exc))
+gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+print(f"torch {torch.__version__}, {', '.join(gpus) or 'no CUDA GPU'}; computes on {device}")
 """
 
 
@@ -100,9 +105,9 @@ def _check_python(_settings: Settings) -> str:
     return f"{sys.version.split()[0]}, {sys.executable}"
 
 
-def _check_torch(_settings: Settings) -> str:
+def _check_torch(settings: Settings) -> str:
     run = subprocess.run(  # noqa: S603 - our own interpreter
-        [sys.executable, "-P", "-c", _TORCH],
+        [sys.executable, "-P", "-c", _TORCH, settings.device],
         capture_output=True,
         text=True,
         timeout=_TORCH_TIMEOUT_S,

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from cli.supervisor import ChildSpec
 from core.queues import DELIVERY_QUEUE, MAINTENANCE_QUEUE, MEDIA_QUEUE, asr_queue
@@ -38,13 +39,13 @@ def plan_processes(
 
     Args:
         adapters: Names of the adapters of the served checkpoints.
-        workers: Recognising processes for each adapter; they share the CPU's cores.
+        workers: Recognising processes for each adapter; they share the CPU's cores, and GPUs are
+            dealt out to them unless the settings name a device.
         listen_fd: The API's bound socket.
     """
     environment = child_environment(settings, log_format="json")
     threads = settings.threads or max(1, num_cores() // workers)
     media = child_environment(settings, log_format="json", first_words_s=_FIRST_WORDS_S)
-    recognising = child_environment(settings, log_format="json", threads=str(threads))
     front = (
         _child(
             "api",
@@ -62,10 +63,13 @@ def plan_processes(
         _worker("media", MEDIA_QUEUE, media, "--nice", _MEDIA_NICE),
         _worker("upkeep", f"{DELIVERY_QUEUE},{MAINTENANCE_QUEUE}", environment),
     ]
-    for adapter in adapters:
-        for number in range(1, workers + 1):
-            name = f"asr-{adapter}" if number == 1 else f"asr-{adapter}-{number}"
-            work.append(_worker(name, asr_queue(adapter), recognising))
+    for place, (adapter, number) in enumerate(product(adapters, range(1, workers + 1))):
+        name = f"asr-{adapter}" if number == 1 else f"asr-{adapter}-{number}"
+        device = f"auto:{place}" if settings.device == "auto" else settings.device
+        recognising = child_environment(
+            settings, log_format="json", threads=str(threads), device=device
+        )
+        work.append(_worker(name, asr_queue(adapter), recognising))
     return (*front, *work)
 
 

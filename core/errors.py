@@ -36,6 +36,7 @@
     + TokenLimitReached      a hypothesis ran into its token cap and cannot be trusted
   x WorkerLost               an attempt ended without a word, too often
   x CheckpointInvalid        weights or configuration that cannot be served
+  x DeviceMissing            a GPU was asked for that is not there
 
 Errors carry no HTTP status: workers raise them too. `api.problems` maps them.
 """
@@ -262,3 +263,8 @@ class WorkerLost(ScriptoriumError):
 class CheckpointInvalid(ScriptoriumError):
     code = "checkpoint_invalid"
     title = "The checkpoint cannot be loaded"
+
+
+class DeviceMissing(ScriptoriumError):
+    code = "device_missing"
+    title = "The device to compute on is not there"

@@ -57,7 +57,12 @@ class Settings(BaseSettings):
     aligner: str | None = Field(
         default=None, description="Hub id or folder of the Qwen3 forced aligner."
     )
-    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N or mps.")
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto(:\d+)?|cpu|cuda(:\d+)?|mps)$",
+        description="auto (a GPU if there is one, else the CPU; `up --workers` deals all GPUs "
+        "out), auto:N (the N-th GPU, round and round), cpu, cuda, cuda:N or mps.",
+    )
     dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = Field(
         default="auto",
         description="auto (the measured best for the device), float32, float16, bfloat16 or int8.",

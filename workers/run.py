@@ -9,6 +9,7 @@ import structlog
 from celery import signals
 from celery.utils.nodenames import host_format
 
+from adapters.device import check_device
 from core.logging import configure_logging
 from core.queues import DELIVERY_QUEUE, MAINTENANCE_QUEUE, MEDIA_QUEUE, asr_queue
 from core.settings import Settings
@@ -46,12 +47,17 @@ def run_worker(
     Args:
         queues: Default: `default_queues`.
         concurrency: Messages worked on at once; default: one an engine, and a few for the rest.
+
+    Raises:
+        DeviceMissing: It is to recognise on a GPU that is not there.
     """
     configure_logging(settings.log_level, settings.log_format)
     queues = list(queues or default_queues(settings))
     prefix = asr_queue("")
     adapters = [queue.removeprefix(prefix) for queue in queues if queue.startswith(prefix)]
     has_others = len(adapters) < len(queues)
+    if adapters:
+        check_device(settings.device)  # missing, it fails here and not in every job
     name = name or "worker"
     concurrency = concurrency or len(adapters) + (MEDIA_THREADS if has_others else 0)
     num_long_media = max(1, concurrency - len(adapters) - 1)

@@ -69,6 +69,23 @@ def test_cores_are_shared_among_recognising_processes(tmp_path, monkeypatch):
     }
 
 
+@pytest.mark.parametrize(
+    ("device", "dealt"), [("auto", ["auto:0", "auto:1", "auto:2", "auto:3"]), ("cpu", ["cpu"] * 4)]
+)
+def test_gpus_are_dealt_out_unless_one_is_named(tmp_path, device, dealt):
+    settings = Settings(data_dir=tmp_path, device=device)
+    specs = plan_processes(settings, adapters=["x", "y"], workers=2, listen_fd=7)
+    devices = [s.environment["SCRIPTORIUM_DEVICE"] for s in specs if "asr" in s.name]
+    assert devices == dealt
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "auto:-1"])
+def test_a_device_that_cannot_be_is_refused(monkeypatch, device):
+    monkeypatch.setenv("SCRIPTORIUM_DEVICE", device)
+    with pytest.raises(InvalidInput, match="SCRIPTORIUM_DEVICE"):
+        load_settings()
+
+
 def test_what_takes_work_in_ends_before_what_does_it(tmp_path):
     specs = plan_processes(Settings(data_dir=tmp_path), adapters=["x"], workers=1, listen_fd=7)
     assert {s.name for s in specs if s.stage == FRONT} == {"api", "beat"}
