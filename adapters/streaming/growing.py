@@ -17,7 +17,7 @@ from adapters.streaming.base import StreamCounters, StreamUpdate
 from adapters.streaming.config import ChunkedStreamingConfig
 from adapters.streaming.intake import Chunk
 from adapters.streaming.stepped import SteppedSession
-from adapters.streaming.words import HeardWord, spaced_words
+from adapters.streaming.words import HeardWord, set_apart, spaced_words
 from core import errors
 from core.audio.speech import SpeechDetector
 from core.logprobs import fit_logprobs
@@ -141,11 +141,12 @@ class GrowingSession(SteppedSession):
         self._turn = None
         segment = None
         if turn.words:
+            words = set_apart([word.plain() for word in turn.words])
             segment = Segment(
                 text=turn.text,
-                start_ms=turn.words[0].start_ms,
-                end_ms=max(word.end_ms for word in turn.words),
-                words=tuple(word.plain() for word in turn.words),
+                start_ms=words[0].start_ms,
+                end_ms=words[-1].end_ms,
+                words=tuple(words),
                 language=self.language or turn.language,
             )
         return replace(told, closes=True, segment=segment)

@@ -1,5 +1,6 @@
 """Words of an answer as a stream tells them: with their white space and their tokens. No torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from core.logprobs import split_logprobs
@@ -32,6 +33,23 @@ def spaced_words(hypothesis: Hypothesis, *, offset_ms: int) -> list[HeardWord]:
             words.append(_heard(word.shift(offset_ms), logprobs))
         before = segment.text
     return words
+
+
+def set_apart(words: Sequence[Word]) -> list[Word]:
+    """Return words without overlap, in order and none of them empty.
+
+    Those that were settled in different steps may overlap, as times move from one to the next:
+    each gives up half of that.
+    """
+    apart: list[Word] = []
+    for word in words:
+        start_ms = word.start_ms
+        if apart and start_ms < apart[-1].end_ms:
+            last = apart[-1]
+            start_ms = max((start_ms + last.end_ms) // 2, last.start_ms + 1)
+            apart[-1] = replace(last, end_ms=start_ms)
+        apart.append(replace(word, start_ms=start_ms, end_ms=max(word.end_ms, start_ms + 1)))
+    return apart
 
 
 def _words_of(segment: Segment, before: str) -> list[Word]:

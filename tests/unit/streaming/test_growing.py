@@ -1,6 +1,7 @@
 """Growing audio on a model that cannot be forced: one that hears a script, without torch."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import soundfile
 from adapters.base import AdapterSpec
 from adapters.streaming import start_streaming
 from adapters.streaming.growing import GrowingEngine
-from adapters.streaming.words import spaced_words
+from adapters.streaming.words import set_apart, spaced_words
 from core import errors
 from core.transcript import Hypothesis, Segment, TokenLogprob, Word
 
@@ -146,6 +147,52 @@ def test_the_open_audio_stays_bounded_and_settled_audio_goes():
 def test_a_language_the_checkpoint_lacks_is_refused():
     with pytest.raises(errors.UnknownLanguage):
         start_streaming(Scripted([])).open(language="xx")
+
+
+class Drifting(Scripted):
+    """Hears every word 150 ms earlier from one step to the next."""
+
+    def _hear(self, window):
+        heard = super()._hear(window)
+        early_ms = 150 * len(self.batches)
+        moved = [
+            replace(
+                word,
+                start_ms=max(0, word.start_ms - early_ms),
+                end_ms=max(10, word.end_ms - early_ms),
+            )
+            for segment in heard.segments
+            for word in segment.words
+        ]
+        return replace(heard, segments=(replace(heard.segments[0], words=tuple(moved)),))
+
+
+def test_words_that_were_settled_in_different_steps_do_not_overlap():
+    engine = start_streaming(Drifting([f"w{n}" for n in range(20)]))
+    session = engine.open()
+    (updates,) = play(engine, [session], [SPEECH])
+    (segment,) = [update.segment for update in updates if update.segment]
+    bounds = [(word.start_ms, word.end_ms) for word in segment.words]
+    assert all(start < end for start, end in bounds)
+    assert all(left[1] <= right[0] for left, right in pairwise(bounds))
+    assert any(left[1] == right[0] for left, right in pairwise(bounds))
+    assert (segment.start_ms, segment.end_ms) == (bounds[0][0], bounds[-1][1])
+
+
+@pytest.mark.parametrize(
+    ("times", "apart"),
+    [
+        ([(0, 500), (460, 900)], [(0, 480), (480, 900)]),
+        ([(100, 200), (150, 180)], [(100, 175), (175, 180)]),
+        ([(100, 200), (40, 60)], [(100, 120), (120, 121)]),
+        ([(100, 200), (20, 30), (25, 300)], [(100, 110), (110, 111), (111, 300)]),
+        ([(0, 100), (100, 200)], [(0, 100), (100, 200)]),
+        ([], []),
+    ],
+)
+def test_overlap_is_shared_and_no_word_is_empty(times, apart):
+    words = set_apart([Word(text="w", start_ms=start, end_ms=end) for start, end in times])
+    assert [(word.start_ms, word.end_ms) for word in words] == apart
 
 
 class Spelling(Scripted):
