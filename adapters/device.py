@@ -1,5 +1,7 @@
 """Where to compute."""
 
+import sys
+
 from core.errors import DeviceMissing
 
 
@@ -38,3 +40,22 @@ def check_device(name: str) -> None:
     """
     if name != "cpu" and not name.startswith("auto"):
         resolve_device(name)
+
+
+def is_lost(name: str) -> bool:
+    """Whether a device can compute nothing any more.
+
+    An error inside a kernel (an index out of range, memory that fails, a driver that restarted)
+    leaves a process's context on a GPU unusable: every operation fails from then on, whatever it
+    works on, until a new process begins.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or (device := resolve_device(name)) == "cpu":
+        return False
+    try:
+        torch.zeros(1, device=device).add_(1).item()
+    except torch.OutOfMemoryError:
+        return False
+    except RuntimeError:
+        return True
+    return False

@@ -32,6 +32,7 @@
     + ServiceUnavailable
       - SealBroken           a secret in the database was sealed with a key that is not there
     + DeviceOutOfMemory
+    + DeviceLost             the accelerator does nothing any more until a new process begins
   x AdapterFailure           the model broke its contract for a window
     + TokenLimitReached      a hypothesis ran into its token cap and cannot be trusted
   x WorkerLost               an attempt ended without a word, too often
@@ -243,6 +244,11 @@ class SealBroken(ServiceUnavailable):
 class DeviceOutOfMemory(Transient):
     code = "device_out_of_memory"
     title = "The accelerator has too little memory for this batch"
+
+
+class DeviceLost(Transient):
+    code = "device_lost"
+    title = "The accelerator stopped working"
 
 
 class AdapterFailure(ScriptoriumError):

@@ -13,6 +13,7 @@ from core.queues import CeleryQueue, JobQueue, make_celery
 from core.settings import Settings
 from core.storage import Storage, open_storage
 from workers.catalog import Catalog, FolderCatalog
+from workers.device import DeviceWatch
 
 
 def utc_now() -> datetime:
@@ -26,6 +27,7 @@ class WorkerContext:
 
     Attributes:
         stopping: Set once the process should end; long work looks at it and gives up its claims.
+        device: Says whether the accelerator still works.
         long_media: Places for recordings that take long to prepare; see `workers.lanes`.
         give_up: What gives the claim of each piece of work under way back, by any hashable name.
         now: The clock.
@@ -37,6 +39,7 @@ class WorkerContext:
     queue: JobQueue
     publisher: Publisher
     catalog: Catalog
+    device: DeviceWatch
     stopping: threading.Event = field(default_factory=threading.Event)
     long_media: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(2))
     give_up: dict[object, Callable[[], None]] = field(default_factory=dict)
@@ -54,7 +57,11 @@ class WorkerContext:
 
 
 def make_context(
-    settings: Settings, *, stopping: threading.Event, num_long_media: int
+    settings: Settings,
+    *,
+    device: DeviceWatch,
+    stopping: threading.Event,
+    num_long_media: int,
 ) -> WorkerContext:
     """Connect to everything `settings` names; nothing is asked of it yet."""
     queue = CeleryQueue(make_celery(settings.redis))
@@ -65,6 +72,7 @@ def make_context(
         queue=queue,
         publisher=RedisPublisher(connect_redis(settings.redis), queue),
         catalog=FolderCatalog(settings),
+        device=device,
         stopping=stopping,
         long_media=threading.Semaphore(num_long_media),
     )

@@ -50,6 +50,7 @@ class Engine:
             name=name,
             loaded=self._loaded,
             gate=gate,
+            device=context.device,
             stopping=context.stopping,
         )
         self._runner = BatchRunner(
@@ -114,7 +115,7 @@ class Engine:
         self.live.stop()
         self._load_thread.shutdown()
         self._write_thread.shutdown()
-        if self._preloading.is_alive():
+        if self._preloading.is_alive() or self._context.device.is_lost:
             return  # the process ends; the weights go with it
         self._loaded.close()
 

@@ -1,5 +1,7 @@
 """What lives once in a worker process: its services and its engines."""
 
+import os
+import signal
 import socket
 import threading
 from collections.abc import Sequence
@@ -11,17 +13,23 @@ from core.errors import LeaseLost
 from core.settings import Settings
 from workers.catalog import models_by_adapter
 from workers.context import WorkerContext, make_context
+from workers.device import DeviceWatch
 from workers.engine import Engine
 
 log = structlog.get_logger(__name__)
 
 
 class WorkerProcess:
-    """Built before Celery starts; connects when first used."""
+    """Built before Celery starts; connects when first used.
+
+    Attributes:
+        device: Says whether the accelerator still works.
+    """
 
     def __init__(self, settings: Settings, *, name: str, num_long_media: int) -> None:
         self.settings = settings
         self.stopping = threading.Event()
+        self.device = DeviceWatch(settings.device, on_loss=self._end)
         self._num_long_media = num_long_media
         self._name = f"{name}@{socket.gethostname()}"
         self._lock = threading.Lock()
@@ -34,7 +42,10 @@ class WorkerProcess:
         with self._lock:
             if self._context is None:
                 self._context = make_context(
-                    self.settings, stopping=self.stopping, num_long_media=self._num_long_media
+                    self.settings,
+                    device=self.device,
+                    stopping=self.stopping,
+                    num_long_media=self._num_long_media,
                 )
             return self._context
 
@@ -77,3 +88,8 @@ class WorkerProcess:
         if self._context is not None:
             bind = self._context.sessions.kw["bind"]
             bind.dispose()
+
+    def _end(self) -> None:
+        """Begin to end this process: whoever supervises it starts another."""
+        self.stopping.set()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -22,6 +22,9 @@ log = structlog.get_logger(__name__)
 STOP_GRACE_S = 8.0
 """How long the work of the moment may take to end after SIGTERM. Supervisors wait 10 s and more."""
 
+DEVICE_LOST = 1
+"""Exit code of a worker whose accelerator is lost: some supervisors restart failures only."""
+
 MEDIA_THREADS = 3
 """One of them is kept free of long recordings; see `workers.lanes`."""
 
@@ -82,7 +85,7 @@ def run_worker(
         stopper.cancel()
         process.close()
     log.info("worker.stopped")
-    return int(worker.exitcode or 0)
+    return DEVICE_LOST if process.device.is_lost else int(worker.exitcode or 0)
 
 
 def run_beat(settings: Settings) -> None:
@@ -97,13 +100,15 @@ class _Stopper:
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
+        self._is_ending = False
         self._timer = threading.Timer(STOP_GRACE_S, self._give_up)
         self._timer.daemon = True
 
     def on_shutdown(self, **_kwargs: object) -> None:
         """Ask everything to end; Celery calls it when a signal arrives."""
-        if not self._process.stopping.is_set():
-            self._process.stopping.set()
+        self._process.stopping.set()
+        if not self._is_ending:
+            self._is_ending = True
             self._timer.start()
 
     def cancel(self) -> None:
@@ -117,4 +122,4 @@ class _Stopper:
         finally:
             log.warning("worker.cut_short")
             sys.stderr.flush()
-            os._exit(0)
+            os._exit(DEVICE_LOST if self._process.device.is_lost else 0)

@@ -10,7 +10,7 @@ from adapters.base import Adapter
 from adapters.base import Window as AdapterWindow
 from adapters.streaming.base import DeltaTranscriber
 from core.db import read_session, unit_of_work
-from core.errors import CheckpointInvalid, Transient, UnknownLanguage
+from core.errors import CheckpointInvalid, DeviceLost, UnknownLanguage
 from core.options import AUTO, MULTI
 from core.transcript import SAMPLE_RATE_HZ, Hypothesis
 from lifecycle.jobs import fail_job, lock_job
@@ -63,7 +63,8 @@ class BatchRunner:
         """Run one batch; windows that are not ours any more are dropped before.
 
         Raises:
-            Transient: The checkpoint cannot be loaded now; the claims are given back.
+            Transient: The checkpoint cannot be loaded now; the claims are given back, as they are
+                whatever else keeps it from being loaded.
         """
         for row, error in batch.broken:
             self._results.fail(row.job_id, lease_of(row), error)
@@ -78,8 +79,9 @@ class BatchRunner:
                 languages = self._settle_languages(adapter, batch, windows)
         except CheckpointInvalid as exc:
             return [(window, exc) for window in windows]
-        except Transient:
+        except Exception as exc:
             self._held.release([window.lease for window in windows])
+            self._context.device.look([exc])
             raise
         windows = self._refuse_unknown(adapter, windows)
         if not windows:
@@ -87,6 +89,10 @@ class BatchRunner:
         answers = self._transcribe(
             adapter, windows, [_adapter_window(w, languages.get(w.row.job_id)) for w in windows]
         )
+        if self._context.device.look(answers):
+            # Counted: one of these windows may be what the device does not survive.
+            lost = DeviceLost("The accelerator stopped working.")
+            answers = [lost if isinstance(answer, Exception) else answer for answer in answers]
         seconds = time.monotonic() - started
         log.info(
             "batch.recognised",

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from adapters.device import check_device, resolve_device
+from adapters.device import check_device, is_lost, resolve_device
 from core.errors import DeviceMissing
+from tests.support.pretend_gpu import PretendGpu
 
 
 def gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -35,3 +36,20 @@ def test_a_device_that_is_not_there_is_an_error_that_says_what_is(monkeypatch, c
     for look in (resolve_device, check_device):
         with pytest.raises(DeviceMissing, match=f"'{name}'.* {count} CUDA GPUs"):
             look(name)
+
+
+def test_a_device_is_lost_when_nothing_can_be_computed_on_it(monkeypatch):
+    gpus(monkeypatch, 1)
+    with PretendGpu():
+        assert not is_lost("cuda")
+    assert not is_lost("cpu")
+    for error, lost in (
+        (torch.AcceleratorError("CUDA error: unspecified launch failure"), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+    ):
+
+        def fail(*_sizes, device, error=error):
+            raise error
+
+        monkeypatch.setattr(torch, "zeros", fail)
+        assert is_lost("auto") == lost

@@ -16,6 +16,7 @@ from adapters.base import AdapterSpec
 from core.settings import Settings
 from core.transcript import TokenLogprob
 from tests.support.pipeline import ADAPTER, MODEL, ChecksumAdapter, MemoryCatalog
+from workers.device import DeviceWatch
 from workers.gate import ModelGate
 from workers.live.host import LiveHost
 from workers.loaded import LoadedAdapters
@@ -116,6 +117,7 @@ def live_host(settings: Settings, *, name: str = "worker") -> Iterator[LiveHost]
         name=name,
         loaded=LoadedAdapters(catalog),
         gate=ModelGate(),
+        device=DeviceWatch("cpu", on_loss=lambda: None),
         stopping=threading.Event(),
     )
     host.start()

@@ -7,6 +7,7 @@ import structlog
 
 from core.events import connect_redis
 from core.settings import Settings
+from workers.device import DeviceWatch
 from workers.gate import ModelGate
 from workers.live.desk import Desk
 from workers.live.stepper import Stepper
@@ -28,6 +29,7 @@ class LiveHost:
         name: str,
         loaded: LoadedAdapters,
         gate: ModelGate,
+        device: DeviceWatch,
         stopping: threading.Event,
     ) -> None:
         """Prepare; nothing is asked of Redis yet.
@@ -43,7 +45,9 @@ class LiveHost:
             lease_s=settings.live_lease_s,
             on_change=self._wake,
         )
-        self._stepper = Stepper(sessions=lambda: self._desk.sessions, loaded=loaded, gate=gate)
+        self._stepper = Stepper(
+            sessions=lambda: self._desk.sessions, loaded=loaded, gate=gate, device=device
+        )
         self._ending = threading.Event()
         self._stopping = stopping
         self._threads = [

@@ -13,6 +13,7 @@ from core.errors import ScriptoriumError
 from core.live import Told
 from core.logprobs import describe_logprobs
 from core.transcript import TokenLogprob, samples_to_ms
+from workers.device import DeviceWatch
 from workers.gate import ModelGate
 from workers.live.session import Item, LiveSession
 from workers.loaded import LoadedAdapters
@@ -51,10 +52,12 @@ class Stepper:
         sessions: Callable[[], Sequence[LiveSession]],
         loaded: LoadedAdapters,
         gate: ModelGate,
+        device: DeviceWatch,
     ) -> None:
         self._sessions = sessions
         self._loaded = loaded
         self._gate = gate
+        self._device = device
         self._engines: dict[str, Engine] = {}
         self._turns: dict[str, _Turn] = {}
         self._news = threading.Event()
@@ -81,6 +84,7 @@ class Stepper:
                     pass
             except Exception as exc:  # the thread must go on for the sessions to come
                 log.exception("live.step_failed")
+                self._device.look([exc])
                 for session in self._sessions():
                     session.end("internal_error", f"The worker failed: {type(exc).__name__}.")
 
@@ -174,6 +178,7 @@ class Stepper:
             return engine.step([turn.stream for turn in turns])
         except Exception as exc:  # noqa: BLE001 - whatever a model raises must stay with its turn
             if len(turns) == 1:
+                self._device.look([exc])
                 return [exc]
             log.warning("live.isolated", num_turns=len(turns), error=str(exc))
             return [answer for turn in turns for answer in self._step(engine, [turn])]

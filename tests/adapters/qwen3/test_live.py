@@ -18,6 +18,7 @@ from tests.integration.api.conftest import make_context, make_key
 from tests.integration.api.fakes import RecordingQueue
 from tests.integration.api.servers import Server, serving
 from workers.catalog import FolderCatalog
+from workers.device import DeviceWatch
 from workers.gate import ModelGate
 from workers.live.host import LiveHost
 from workers.loaded import LoadedAdapters
@@ -35,6 +36,7 @@ def server(settings: Callable[..., Settings], sqlite_url: str, redis_url: str) -
         name="worker",
         loaded=LoadedAdapters(FolderCatalog(chosen)),
         gate=ModelGate(),
+        device=DeviceWatch("cpu", on_loss=lambda: None),
         stopping=threading.Event(),
     )
     host.start()

@@ -28,6 +28,7 @@ from tests.support.pipeline import (
     wav,
 )
 from workers.context import WorkerContext
+from workers.device import DeviceWatch
 from workers.engine import Engine
 
 WINDOW_MS = 1000
@@ -38,7 +39,9 @@ def pipeline(sessions, tmp_path: Path) -> Pipeline:
     return make_pipeline(sessions, tmp_path)
 
 
-def make_pipeline(sessions, tmp_path: Path, **settings: Any) -> Pipeline:
+def make_pipeline(
+    sessions, tmp_path: Path, *, device: DeviceWatch | None = None, **settings: Any
+) -> Pipeline:
     spec = AdapterSpec(name=ADAPTER, window_ms=WINDOW_MS, padded_ms=0, detects_by_vote=True)
     adapter = ChecksumAdapter(spec)
     messages, events, clock = MessageLog(), EventLog(), Clock()
@@ -51,6 +54,7 @@ def make_pipeline(sessions, tmp_path: Path, **settings: Any) -> Pipeline:
         queue=messages,
         publisher=events,
         catalog=MemoryCatalog({MODEL: adapter}),
+        device=device or DeviceWatch("cpu", on_loss=_no_loss),
         now=clock,
     )
     engine = Engine(context, adapter=ADAPTER, models=[MODEL], name="first")
@@ -62,6 +66,10 @@ def make_pipeline(sessions, tmp_path: Path, **settings: Any) -> Pipeline:
         clock=clock,
         engine=engine,
     )
+
+
+def _no_loss() -> None:
+    raise AssertionError("the CPU is never lost")
 
 
 @pytest.fixture
