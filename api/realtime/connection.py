@@ -104,9 +104,7 @@ class Connection:
         elif fields["seq"] != self._next_seq:
             self.lose()
         elif len(self._messages) >= MAX_QUEUED:
-            self._lose(
-                SessionEnded("client_too_slow", "The client does not read its events.", POLICY)
-            )
+            self._lose(_too_slow())
         else:
             self._next_seq += 1
             self._messages.append(fields)
@@ -159,7 +157,7 @@ class Connection:
             self._end = self._end or exc
         except ScriptoriumError as exc:
             self._end = self._end or SessionEnded(exc.code, str(exc))
-        except (WebSocketDisconnect, TimeoutError):
+        except WebSocketDisconnect:
             pass  # the client is gone
         else:
             return True
@@ -188,8 +186,11 @@ class Connection:
                 log.info("live.not_told", error=str(exc))
 
     async def _say(self, event: str) -> None:
-        with anyio.fail_after(SEND_TIMEOUT_S):
-            await self._socket.send_text(event)
+        try:
+            with anyio.fail_after(SEND_TIMEOUT_S):
+                await self._socket.send_text(event)
+        except TimeoutError as exc:
+            raise _too_slow() from exc
 
     async def _greet(self) -> None:
         await self._say_session("created")
@@ -352,3 +353,7 @@ class Connection:
             waiting_ticks + num_ticks <= limit_s * TICKS_HZ
             and num_waiting < limit_s * ENTRIES_PER_S
         )
+
+
+def _too_slow() -> SessionEnded:
+    return SessionEnded("client_too_slow", "The client does not read its events.", POLICY)

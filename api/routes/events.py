@@ -7,6 +7,7 @@ from typing import Annotated
 from uuid import UUID
 
 import anyio
+import structlog
 from fastapi import APIRouter, Header, Query, Response, WebSocket
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
@@ -22,9 +23,12 @@ from core.keys import Scope
 from lifecycle.jobs import get_job
 from models import JobStatus
 
+log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
 MAX_SEQ = 2**53
+NORMAL, POLICY = 1000, 1008
+"""Close codes. Source: https://www.iana.org/assignments/websocket/websocket.xhtml"""
 
 
 @router.get(
@@ -57,7 +61,10 @@ async def stream_events(
 async def follow_job(
     socket: WebSocket, job_id: str, last_event_id: Annotated[str | None, Header()] = None
 ) -> None:
-    """Send the same events as JSON messages; close with 1000 after the last."""
+    """Send the same events as JSON messages.
+
+    Closes with 1000 after the last, and with 1008 where the client does not read.
+    """
     context = get_context(socket)
     try:
         known_id = _parse_job_id(job_id)
@@ -69,12 +76,17 @@ async def follow_job(
         await deny(socket, exc)
         return
     await socket.accept(choose_protocol(socket))
+    end = (NORMAL, "")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_watch, socket, tasks.cancel_scope)
-        await _send_messages(context, socket, known_id, since)
+        try:
+            await _send_messages(context, socket, known_id, since)
+        except TimeoutError:
+            log.info("listener.dropped")
+            end = (POLICY, "client_too_slow")
         tasks.cancel_scope.cancel()
     if socket.client_state is WebSocketState.CONNECTED:
-        await socket.close()
+        await socket.close(*end)
 
 
 async def _frames(context: ApiContext, job_id: UUID, after: int) -> AsyncGenerator[bytes]:
@@ -97,7 +109,7 @@ async def _send_messages(context: ApiContext, socket: WebSocket, job_id: UUID, a
                 try:
                     with anyio.fail_after(SEND_TIMEOUT_S):
                         await socket.send_text(event.body)
-                except (TimeoutError, WebSocketDisconnect):
+                except WebSocketDisconnect:
                     return
 
 

@@ -243,6 +243,36 @@ def test_a_browsers_subprotocol_is_chosen_and_never_its_key(
             assert socket.subprotocol == chosen
 
 
+def test_a_websocket_that_is_not_read_ends_otherwise_than_one_that_is_complete(
+    sqlite_client: TestClient, sqlite_context: ApiContext, monkeypatch
+):
+    monkeypatch.setattr("api.routes.events.SEND_TIMEOUT_S", 0.05)
+    job_id = post(sqlite_client).json()["id"]
+    finish_now(sqlite_context, UUID(job_id))
+    incoming = iter([{"type": "websocket.connect"}])
+    sent = []
+
+    async def receive() -> dict:
+        return next(incoming, None) or await asyncio.Event().wait()
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+        if message["type"] == "websocket.send":
+            await asyncio.Event().wait()  # as a full socket does
+
+    scope = {
+        "type": "websocket",
+        "path": f"/v1/jobs/{job_id}/ws",
+        "query_string": b"",
+        "headers": [(b"authorization", sqlite_client.headers["Authorization"].encode())],
+        "subprotocols": [],
+    }
+    asyncio.run(sqlite_client.app(scope, receive, send))
+    kinds = [message["type"] for message in sent]
+    assert kinds == ["websocket.accept", "websocket.send", "websocket.close"]
+    assert (sent[-1]["code"], sent[-1]["reason"]) == (1008, "client_too_slow")
+
+
 def test_a_refused_websocket_leaves_no_error_in_the_log(server: Server):
     records: list[logging.LogRecord] = []
 

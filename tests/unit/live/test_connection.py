@@ -1,8 +1,9 @@
-"""What a connection makes of its worker's messages. No event loop runs, no socket is there."""
+"""What a connection makes of its worker's messages, and of a client. No socket is there."""
 
 from types import SimpleNamespace
 from uuid import UUID
 
+import anyio
 import pytest
 
 from api.realtime.config import Options
@@ -33,6 +34,15 @@ def test_a_client_that_does_not_read_costs_a_bounded_queue(connection: Connectio
         connection.hear(delta(seq))
     assert len(connection._messages) == MAX_QUEUED
     assert connection._loss.code == "client_too_slow"
+
+
+def test_a_client_that_takes_nothing_is_too_slow_and_not_gone(
+    connection: Connection, monkeypatch
+) -> None:
+    monkeypatch.setattr("api.realtime.connection.SEND_TIMEOUT_S", 0.01)
+    connection._socket = SimpleNamespace(send_text=lambda _event: anyio.sleep_forever())
+    assert not anyio.run(connection._guard, connection._greet)
+    assert connection._end.code == "client_too_slow"
 
 
 def test_a_gap_is_noticed_and_the_first_loss_is_the_one_told(connection: Connection) -> None:
