@@ -31,8 +31,9 @@ ENTRY_S = 1
 """Audio in one entry of the stream at most: a worker reads entries whole."""
 ENTRIES_PER_S = 100
 """Entries that may wait for each second of audio that may: crumbs cost memory too."""
-ROOM_WAIT_S = 5.0
-"""How long audio waits for room while the model hears nothing. Nothing else of the client is read
+ROOM_WAIT_S = 30.0
+"""How long audio waits for room while the model hears nothing: longer than a CPU takes for one step
+of a minute of turns, and than a lost worker goes unnoticed. Nothing else of the client is read
 meanwhile, so that whoever sends faster than the model hears is slowed down."""
 BEATS_PER_LEASE = 3
 

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from api.realtime.config import Options
-from api.realtime.connection import MAX_QUEUED, Connection
+from api.realtime.connection import MAX_QUEUED, ROOM_WAIT_S, Connection
 from core.live import Told, dump_message
 from core.settings import Settings
 
@@ -52,3 +52,7 @@ def test_a_gap_is_noticed_and_the_first_loss_is_the_one_told(connection: Connect
     connection.lose()
     assert connection._loss.code == "events_lost"
     assert len(connection._messages) == 1
+
+
+def test_audio_waits_for_room_until_a_lost_worker_has_been_noticed(connection: Connection) -> None:
+    assert ROOM_WAIT_S > 2 * connection._settings.live_lease_s
