@@ -8,6 +8,7 @@ from api.hub import EventHub
 from api.limits import RedisLimiter
 from api.metrics import Metrics
 from api.openai.waiters import Waiters
+from core.audio.spawn import warm_up
 from core.db import make_engine, make_sessions
 from core.events import RedisPublisher, connect_redis
 from core.logging import configure_logging
@@ -23,12 +24,14 @@ def create_app() -> FastAPI:
     """Return the application as the environment configures it."""
     settings = Settings()
     configure_logging(settings.log_level, settings.log_format)
+    warm_up()
     return assemble(make_context(settings))
 
 
 def make_context(settings: Settings) -> ApiContext:
     """Return the real services behind `settings`; none of them is asked anything yet."""
     queue = CeleryQueue(make_celery(settings.redis))
+    queue.warm_up()
     redis = connect_redis(settings.redis)
     return ApiContext(
         settings=settings,

@@ -69,6 +69,17 @@ class CeleryQueue:
     def __init__(self, app: Celery) -> None:
         self._app = app
 
+    def warm_up(self) -> None:
+        """Import what Celery and kombu put off until the first message; nothing is sent.
+
+        Whoever sends that message would wait for it: 0.1 to 0.3 s.
+        """
+        app = self._app
+        with app.connection_for_write() as connection:
+            connection.get_transport_cls()
+        for name in ("amqp", "events", "AsyncResult"):
+            getattr(app, name)
+
     def prepare(self, job_id: UUID, *, priority: int) -> None:
         """See `JobQueue`."""
         self._send(PREPARE, MEDIA_QUEUE, str(job_id), priority=priority)

@@ -10,6 +10,7 @@ from celery import signals
 from celery.utils.nodenames import host_format
 
 from adapters.device import check_device
+from core.audio.spawn import warm_up
 from core.logging import configure_logging
 from core.queues import DELIVERY_QUEUE, MAINTENANCE_QUEUE, MEDIA_QUEUE, asr_queue
 from core.settings import Settings
@@ -79,6 +80,8 @@ def run_worker(
     signals.worker_shutting_down.connect(stopper.on_shutdown, weak=False)
     log.info("worker.started", queues=queues, name=name)
     try:
+        if MEDIA_QUEUE in queues:
+            warm_up()
         process.start_engines(adapters)
         worker.start()
     finally:

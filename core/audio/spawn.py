@@ -70,6 +70,12 @@ def start_child(media: IO[bytes], arguments: Arguments) -> ChildProcess:
     return _StartedChild(media, arguments)
 
 
+def warm_up() -> None:
+    """Let the nursery import the decoders before the first recording waits for it."""
+    if can_fork():
+        _get_nursery()
+
+
 def can_fork() -> bool:
     """Whether this system has what a nursery needs (a Linux since 5.3)."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open")

@@ -229,3 +229,29 @@ def test_windows_whose_job_was_cancelled_after_the_claim_never_reach_the_model(
     pipeline.run()
 
     assert len(pipeline.adapter.batches) == 1
+
+
+def test_the_default_checkpoint_is_tried_before_the_first_job(pipeline, submit, job_of) -> None:
+    pipeline.engine.preload()
+    wait_until(lambda: len(pipeline.adapter.batches) == 1)
+    (trial,) = pipeline.adapter.batches[0]
+    assert trial.duration_ms == 1000
+    job_id = submit()
+    pipeline.run()
+    assert job_of(job_id).status == JobStatus.COMPLETED
+
+
+def test_a_trial_that_fails_harms_nothing(pipeline, submit, job_of) -> None:
+    failed = threading.Event()
+
+    def fail(windows) -> None:
+        if windows[0].key == "trial":
+            failed.set()
+            raise RuntimeError("no kernel image is available")
+
+    pipeline.adapter.before = fail
+    pipeline.engine.preload()
+    assert failed.wait(20)
+    job_id = submit()
+    pipeline.run()
+    assert job_of(job_id).status == JobStatus.COMPLETED
