@@ -40,13 +40,16 @@ class WordTimer:
         language: str | None,
         task: TaskKind,
         duration_ms: int,
+        until_ms: int | None = None,
     ) -> tuple[Segment, ...]:
         """Return `segments` with words, and with bounds that agree with them.
 
         Args:
             encoded: The encoder's output for the window.
             duration_ms: Of the window.
+            until_ms: Where no word may end later, as the window is read again from there.
         """
+        until_ms = duration_ms if until_ms is None else min(until_ms, duration_ms)
         tokens = [token for segment in segments for token in segment.tokens]
         if not tokens:
             return tuple(segments)
@@ -60,7 +63,7 @@ class WordTimer:
                 segment.tokens, self._vocabulary.decode, is_spaced=written not in UNSPACED_LANGUAGES
             )
             is_last = number + 1 == len(segments)
-            before_ms = duration_ms if is_last else max(after_ms, segments[number + 1].start_ms)
+            before_ms = until_ms if is_last else max(after_ms, segments[number + 1].start_ms)
             bounds = Interval(segment.start_ms, segment.end_ms)
             room = segment_room(bounds, after_ms=after_ms, before_ms=before_ms)
             words = _make_words(

@@ -184,6 +184,7 @@ class WhisperRuntime:
                 language=attempt.language,
                 task=attempt.window.task,
                 duration_ms=attempt.window.duration_ms,
+                until_ms=resume_ms,
             )
         answer = Hypothesis(segments=segments, language=attempt.language)
         return answer, find_rest(

@@ -110,7 +110,7 @@ def find_rest(
     end_ms = answer.segments[-1].end_ms
     if end_ms < _LEAST_PROGRESS_MS or heard_until_ms - end_ms < SHORTEST_TAIL_MS:
         return None
-    return Rest(start_ms=end_ms - end_ms % TIMESTAMP_STEP_MS, is_unheard=True)
+    return Rest(start_ms=-(-end_ms // TIMESTAMP_STEP_MS) * TIMESTAMP_STEP_MS, is_unheard=True)
 
 
 def append(answer: Hypothesis, rest: Hypothesis, *, offset_ms: int) -> Hypothesis:

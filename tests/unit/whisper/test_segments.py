@@ -68,7 +68,7 @@ def rest(
 
 
 def test_an_answer_that_stops_long_before_its_window_leaves_a_rest() -> None:
-    assert rest(answer((0, 5000), (5000, 7010))) == Rest(start_ms=7000, is_unheard=True)
+    assert rest(answer((0, 5000), (5000, 7010))) == Rest(start_ms=7020, is_unheard=True)
 
 
 def test_a_pause_at_the_end_of_a_window_is_no_rest() -> None:
