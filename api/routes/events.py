@@ -1,7 +1,7 @@
 """Events of a job, replayed and then live: server-sent events and WebSocket."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Annotated
 from uuid import UUID
@@ -86,7 +86,8 @@ async def follow_job(
             end = (POLICY, "client_too_slow")
         tasks.cancel_scope.cancel()
     if socket.client_state is WebSocketState.CONNECTED:
-        await socket.close(*end)
+        with suppress(RuntimeError):  # its pings were not answered meanwhile
+            await socket.close(*end)
 
 
 async def _frames(context: ApiContext, job_id: UUID, after: int) -> AsyncGenerator[bytes]:

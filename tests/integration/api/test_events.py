@@ -259,6 +259,8 @@ def test_a_websocket_that_is_not_read_ends_otherwise_than_one_that_is_complete(
         sent.append(message)
         if message["type"] == "websocket.send":
             await asyncio.Event().wait()  # as a full socket does
+        if message["type"] == "websocket.close":
+            raise RuntimeError  # as the server does where its ping was not answered either
 
     scope = {
         "type": "websocket",
