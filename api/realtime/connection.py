@@ -31,10 +31,11 @@ ENTRY_S = 1
 """Audio in one entry of the stream at most: a worker reads entries whole."""
 ENTRIES_PER_S = 100
 """Entries that may wait for each second of audio that may: crumbs cost memory too."""
-ROOM_WAIT_S = 30.0
+ROOM_WAIT_S = 18.0
 """How long audio waits for room while the model hears nothing: longer than a CPU takes for one step
 of a minute of turns, and than a lost worker goes unnoticed. Nothing else of the client is read
-meanwhile, so that whoever sends faster than the model hears is slowed down."""
+meanwhile, so that whoever sends faster than the model hears is slowed down; nor are the answers to
+the server's pings, for which it waits 20 s."""
 BEATS_PER_LEASE = 3
 
 GOING_AWAY, POLICY, BROKEN, RESTARTING, TRY_LATER = 1001, 1008, 1011, 1012, 1013
