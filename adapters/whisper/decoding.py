@@ -32,6 +32,7 @@ class DecodeRow:
         seed: Of this row's own random numbers.
         heard_until_ms: Where the window's last loud sound ends; a text that ends long before goes
             on. 0 takes the end as it comes.
+        forced: What the answer begins with, whatever the model would choose.
         listener: Gets the answer so far after every token until it is complete.
     """
 
@@ -42,6 +43,7 @@ class DecodeRow:
     temperature: float
     seed: int
     heard_until_ms: int = 0
+    forced: tuple[int, ...] = ()
     listener: Callable[[Progress], None] | None = None
 
 
@@ -75,6 +77,7 @@ class _Row:
         self.random = np.random.default_rng(row.seed)
         self.position = len(row.prefix)
         self.heard_until_ms = row.heard_until_ms
+        self.forced = row.forced
         self.listener = row.listener
         self.logprobs: list[float] = []  # of every step, the end included
         self.sum_logprob = 0.0
@@ -193,6 +196,8 @@ class Decoder:
         for index, row in enumerate(rows):
             if row.temperature > 0:
                 tokens[index] = _sample(logits[index], row.temperature, row.random)
+            if len(row.state.tokens) < len(row.forced):
+                tokens[index] = row.forced[len(row.state.tokens)]
         logprobs = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(dim=-1)
         for row, logprob in zip(rows, logprobs.tolist(), strict=True):
             row.logprobs.append(logprob)

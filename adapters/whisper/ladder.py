@@ -39,7 +39,8 @@ class Attempt:
         is_unheard: Whether the model has stopped before this rest. Its answer must then be good,
             and speech likely: there may be nothing but noise.
         is_language_open: Whether a part that makes no sense in `language` may be in another.
-        voice: Tells the text of the first trial while it is decoded.
+        voice: Tells the text of the first trial while it is decoded; what it told, later trials
+            begin with.
     """
 
     window: Window
@@ -112,6 +113,7 @@ class Ladder:
             temperature=attempt.trial.temperature,
             seed=_seed(attempt.window, attempt.trial),
             heard_until_ms=attempt.heard_until_ms,
+            forced=attempt.voice.find_told_tokens() if attempt.voice and attempt.outcomes else (),
             listener=attempt.voice.hear if attempt.voice and not attempt.outcomes else None,
         )
 

@@ -93,8 +93,8 @@ class WhisperRuntime:
     def transcribe_stream(self, windows: Sequence[Window], sink: DeltaSink) -> list[Hypothesis]:
         """See `DeltaTranscriber`.
 
-        A window that is tried again after some of its text was told, and then reads otherwise,
-        gives no more pieces.
+        A window that is tried again after some of its text was told begins with that again. What
+        is read in halves may read otherwise; it then gives no more pieces.
         """
         voices = [
             Voice(

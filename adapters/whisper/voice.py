@@ -53,6 +53,7 @@ class Voice:
         self, decode: Decode, marks: Marks, *, prompt: str | None, tell: Callable[[str], None]
     ) -> None:
         self.told = ""
+        self._told_of: Sequence[int] = ()  # the answer it was told of
         self._decode = decode
         self._marks = marks
         self._prompt = _letters(prompt or "")
@@ -72,7 +73,18 @@ class Voice:
             return
         if loop_ratio(text) > _MAX_LOOP_RATIO or _letters(text) in self._prompt:
             return  # a loop, or the prompt again: another try may follow
+        self._told_of = progress.tokens
         self._say(text)
+
+    def find_told_tokens(self) -> tuple[int, ...]:
+        """Return the tokens of what was told, for another try to begin with them."""
+        tokens = tuple(self._told_of)
+        ends = range(len(tokens), 0, -1)
+        return next((tokens[:end] for end in ends if self._is_told(tokens[:end])), ())
+
+    def _is_told(self, tokens: Sequence[int]) -> bool:
+        closed, rest = _read(tokens, self._decode, self._marks)
+        return self.told.startswith(join_texts(text for text in (*closed, rest.strip()) if text))
 
     def finish(self, text: str) -> None:
         """Tell what is missing of the final text."""
@@ -87,20 +99,25 @@ class Voice:
 
 def settled_text(tokens: Sequence[int], decode: Decode, marks: Marks) -> str:
     """Return the beginning of an answer's text that no continuation changes."""
+    closed, rest = _read(tokens, decode, marks)
     is_time = [token >= marks.timestamp_begin for token in tokens]
-    last_time = max((at for at, one in enumerate(is_time) if one), default=-1)
     has_pair = any(one and other for one, other in pairwise(is_time))
+    settled = "" if has_pair else _whole_words(rest)
+    return join_texts(text for text in (*closed, settled) if text)
+
+
+def _read(tokens: Sequence[int], decode: Decode, marks: Marks) -> tuple[list[str], str]:
+    """Return the texts of the segments that are closed, and what follows them."""
+    times = [at for at, token in enumerate(tokens) if token >= marks.timestamp_begin]
+    open_at = times[-1] + 1 if times else 0
     closed = cut_spans(
-        tokens[: last_time + 1],
+        tokens[:open_at],
         timestamp_begin=marks.timestamp_begin,
         end=marks.end,
         duration_ms=30_000,
     )
-    texts = [decode(span.tokens).strip() for span in closed]
-    if not has_pair:
-        rest = [token for token in tokens[last_time + 1 :] if token < marks.end]
-        texts.append(_whole_words(decode(rest)))
-    return join_texts(text for text in texts if text)
+    rest = [token for token in tokens[open_at:] if token < marks.end]
+    return [decode(span.tokens).strip() for span in closed], decode(rest)
 
 
 def _whole_words(text: str) -> str:

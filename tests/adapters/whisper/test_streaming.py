@@ -2,8 +2,11 @@
 
 import jiwer
 import numpy as np
+import pytest
 
 from adapters.streaming import DeltaTranscriber, start_streaming
+from adapters.whisper import fallback, ladder
+from adapters.whisper.fallback import Scores, Verdict
 from adapters.whisper.runtime import WhisperRuntime
 from core.options import Timestamps
 from tests.adapters.whisper.conftest import WindowFactory
@@ -76,3 +79,25 @@ def test_the_pieces_told_while_decoding_join_to_the_texts(
     assert ["".join(own) for own in pieces] == [hypothesis.text for hypothesis in hypotheses]
     assert all(delta for own in pieces for delta in own)
     assert min(len(pieces[n]) for n in (0, 2, 4)) >= 5
+
+
+def test_a_window_that_is_tried_again_goes_on_from_what_was_told(
+    whisper: WhisperRuntime, window: WindowFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Verdict] = []
+
+    def never_the_first(scores: Scores, *, is_echo: bool) -> Verdict:
+        judged.append(Verdict.LOOP if not judged else Verdict.GOOD)
+        return judged[-1]
+
+    monkeypatch.setattr(ladder, "judge", never_the_first)
+    monkeypatch.setattr(fallback, "LADDER", (0.0, 1.0))
+    pieces: list[str] = []
+    request = window("es", language="en")  # in another language: at random it reads otherwise
+    (hypothesis,) = whisper.transcribe_stream([request], lambda _, delta: pieces.append(delta))
+    assert judged == [Verdict.LOOP, Verdict.GOOD]
+    assert hypothesis.segments[0].temperature == 1.0
+    assert len(pieces) >= 3
+    assert "".join(pieces) == hypothesis.text
+    judged.clear()
+    assert whisper.transcribe([request])[0].text != hypothesis.text

@@ -74,3 +74,18 @@ def test_what_was_told_is_not_taken_back():
     before = list(told)
     voice.finish("quite another text")
     assert told == before
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"),
+    [
+        ([T0, 0], []),
+        ([T0, 0, 1, 2, 3, 4], [T0, 0, 1, 2]),  # "fellow" may go on
+        ([T0, 0, 1, 2, 3, 4, 5, T1], [T0, 0, 1, 2, 3, 4, 5, T1]),
+        ([T0, 0, 1, 2, 3, 4, 5, T1, T1, 0, 1], [T0, 0, 1, 2, 3, 4, 5, T1]),
+        ([T0, 0, 1, 2, 6, 7, 0], [T0, 0, 1, 2, 6, 7]),
+    ],
+)
+def test_another_try_begins_with_the_tokens_of_what_was_told(tokens, told):
+    voice, _ = hear(tokens)
+    assert list(voice.find_told_tokens()) == told
