@@ -41,13 +41,11 @@ class ReadPlan:
     Attributes:
         positions: Of each embedding in its own row, shape (1, total).
         spans: Where in the pack each row begins and ends.
-        lasts: Where its last embedding is.
     """
 
     def __init__(self, keys: RowKeys, num_new: Sequence[int], device: torch.device) -> None:
         self._keys = keys
         self.spans = list(pairwise([0, *accumulate(num_new)]))
-        self.lasts = [end - 1 for _, end in self.spans]
         old = [length - new for length, new in zip(keys.lengths, num_new, strict=True)]
         self._masks = [
             _causal_mask(*pair, device) if pair[0] else None
@@ -90,13 +88,15 @@ class ReadPlan:
 
 
 class WritePlan:
-    """One new position a row."""
+    """One position a row."""
 
-    def __init__(self, keys: RowKeys, device: torch.device) -> None:
+    def __init__(self, keys: RowKeys, device: torch.device, *, lengths: Sequence[int] = ()) -> None:
+        """Look at each row's last position, or at the last of its first `lengths`."""
+        lengths = lengths or keys.lengths
         self._keys = keys
-        self._rows = torch.arange(len(keys.lengths), device=device)
-        last = torch.tensor(keys.lengths, device=device) - 1
-        self._longest = max(keys.lengths)
+        self._rows = torch.arange(len(lengths), device=device)
+        last = torch.tensor(lengths, device=device) - 1
+        self._longest = max(lengths)
         beyond = torch.arange(self._longest, device=device) > last[:, None]
         like = keys.layers[0][0]
         mask = torch.zeros(beyond.shape, dtype=like.dtype, device=device)

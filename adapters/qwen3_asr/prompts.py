@@ -11,16 +11,33 @@ MAX_CONTEXT_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
+class NoSpeech:
+    """Where a prompt that forces a language passes over what the model would have said.
+
+    Unforced it names a language, or "None" where nobody speaks.
+
+    Attributes:
+        back: Positions from there to the prompt's last.
+        token: What "None" begins with.
+    """
+
+    back: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class PromptLayout:
     """Token ids before and after the audio's embeddings.
 
     Attributes:
         was_cut: Whether the context was too long and lost its beginning.
+        no_speech: Where it is said that nobody speaks, if a language is forced.
     """
 
     head: tuple[int, ...]
     tail: tuple[int, ...]
     was_cut: bool = False
+    no_speech: NoSpeech | None = None
 
 
 Encode = Callable[[str], list[int]]
@@ -49,4 +66,12 @@ def lay_out_prompt(
     head = head + encode("<|im_end|>\n<|im_start|>user\n<|audio_start|>")
     forced = f"language {language_name}{TEXT_TAG}" if language_name else ""
     tail = encode(f"<|audio_end|><|im_end|>\n<|im_start|>assistant\n{forced}")
-    return PromptLayout(tuple(head), tuple(tail), was_cut)
+    no_speech = _find_no_speech(encode, forced) if forced else None
+    return PromptLayout(tuple(head), tuple(tail), was_cut, no_speech)
+
+
+def _find_no_speech(encode: Encode, forced: str) -> NoSpeech:
+    num_before = len(encode("language"))
+    return NoSpeech(
+        back=len(encode(forced)) - num_before, token=encode("language None")[num_before]
+    )

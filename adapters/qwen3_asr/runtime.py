@@ -190,6 +190,7 @@ class Qwen3Runtime:
                 max_new_tokens=request.max_new_tokens,
                 temperature=request.temperature,
                 seed=request.seed,
+                no_speech=request.prompt.no_speech,
             )
             for request, audio in zip(requests, self.encoder.encode(clips), strict=True)
         ]

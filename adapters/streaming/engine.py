@@ -156,6 +156,7 @@ class StreamEngine:
                 if turn.closes
                 else self._config.max_step_tokens,
                 loops=turn.loops(),
+                no_speech=turn.no_speech(),
             )
             for turn, suffix in zip(turns, suffixes, strict=True)
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from adapters.qwen3_asr.answers import TEXT_TAG, AnswerStream, split_answer
 from adapters.qwen3_asr.decoding import Decoded
 from adapters.qwen3_asr.loops import LOOP_COLLAPSED, LoopWatch
-from adapters.qwen3_asr.prompts import PromptLayout
+from adapters.qwen3_asr.prompts import NoSpeech, PromptLayout
 from adapters.qwen3_asr.runtime import Qwen3Runtime
 from adapters.streaming.base import StreamUpdate
 from adapters.streaming.config import ChunkedStreamingConfig
@@ -53,6 +53,10 @@ class Turn:
     def tail(self) -> list[int]:
         """Return the tokens that follow the audio: the prompt's end and what is confirmed."""
         return [*self.audio.prompt.tail, *self.state.prefix]
+
+    def no_speech(self) -> NoSpeech | None:
+        """Return where to ask whether anybody speaks; not once something of it is confirmed."""
+        return None if self.state.prefix else self.audio.prompt.no_speech
 
     def loops(self) -> LoopWatch:
         """Return a watch that has read what is confirmed."""

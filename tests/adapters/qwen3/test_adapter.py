@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import jiwer
 import numpy as np
@@ -32,6 +33,39 @@ def test_silence_gives_no_segment(asr):
     (hypothesis,) = asr.transcribe([_window(np.zeros(48_000, np.float32))])
     assert hypothesis.segments == ()
     assert hypothesis.language is None
+
+
+@pytest.mark.parametrize("level_db", [-20, -40, -60])
+@pytest.mark.parametrize("seconds", [1, 4, 10])
+def test_a_language_that_is_forced_puts_no_words_into_noise(asr, clips, level_db, seconds):
+    noise = np.random.default_rng(-level_db).normal(0, 10 ** (level_db / 20), seconds * 16_000)
+    silent = _window(noise.astype(np.float32), language="en")
+    speech = clips["03"].window(language="en")
+    for batch in ([silent], [speech, silent]):
+        hypothesis = asr.transcribe(batch)[-1]
+        assert (hypothesis.segments, hypothesis.language) == ((), "en")
+    assert asr.transcribe([speech, silent])[0].text == clips["03"].text
+
+
+@torch.inference_mode()
+def test_whether_anybody_speaks_is_what_the_model_says_unforced(asr, clips):
+    runtime = asr.runtime
+    samples = [clips[name].samples for name in ("01", "11", "21")]
+    forced = [asr._request(_window(one), language_name="English") for one in samples]
+    told = runtime.decoder.read(runtime._rows(forced)).no_speech
+
+    opening = runtime.encode_text("language")
+    free = [asr._request(_window(one), language_name=None) for one in samples]
+    rows = [
+        replace(row, embeddings=torch.cat([row.embeddings, runtime.decoder.embed(opening)]))
+        for row in runtime._rows(free)
+    ]
+    odds = torch.softmax(runtime.decoder.read(rows).logits, dim=-1)
+    none = runtime.encode_text("language None")[len(opening)]
+    assert told == pytest.approx(odds[:, none].tolist(), abs=1e-5)
+    assert told[0] < 0.01
+    assert told[1] < 0.01
+    assert told[2] > 0.99
 
 
 @pytest.mark.parametrize("num_samples", [1, 159, 400, 7999, 16_001])
@@ -235,10 +269,10 @@ def test_importing_the_classes_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
-def _window(samples):
+def _window(samples, **options):
     from adapters.base import Window
 
-    return Window(key="w", samples=samples)
+    return Window(key="w", samples=samples, **options)
 
 
 @torch.inference_mode()

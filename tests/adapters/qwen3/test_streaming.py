@@ -121,6 +121,15 @@ def test_silence_costs_nothing_and_says_nothing(asr):
     assert engine.counters.encoder_frames == 0
 
 
+def test_a_language_that_is_forced_puts_no_words_into_noise(asr, clips):
+    rng = np.random.default_rng(7)
+    noise = rng.normal(0, 0.01, 9 * 16_000).astype(np.float32)
+    assert listen(asr, noise, language="en")[0].text == ""
+    speech = clips["03"].samples + rng.normal(0, 1e-4, len(clips["03"].samples))
+    samples = np.concatenate([noise, speech.astype(np.float32)])
+    assert listen(asr, samples, language="en")[0].text.endswith(clips["03"].text)
+
+
 def test_the_size_of_the_pieces_pushed_does_not_matter(asr, clips):
     texts = {listen(asr, clips["07"].samples, step=step)[0].text for step in (320, 5001, 10**6)}
     assert texts == {clips["07"].text}
