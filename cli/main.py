@@ -1,5 +1,6 @@
 """The `scriptorium` command. Commands import what they need when they run."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -274,6 +275,12 @@ def main() -> None:
         app()
     except ScriptoriumError as exc:
         print(f"error: {exc}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as exc:
+        if exc.errno not in (errno.ENOSPC, errno.EIO) or exc.filename is not None:
+            raise
+        # Of a file it would have the name.
+        print(f"error: the output cannot be written: {exc.strerror}", file=sys.stderr)
         sys.exit(1)
 
 

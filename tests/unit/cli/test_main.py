@@ -1,3 +1,4 @@
+import errno
 import importlib
 import subprocess
 import sys
@@ -99,3 +100,27 @@ def test_ctrl_c_while_the_command_is_still_imported_ends_it_without_a_traceback(
     assert done.stdout.strip() == "SIG_DFL"
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"scriptorium": "cli.entry:main"}
+
+
+def test_output_that_cannot_be_written_is_one_line_and_other_trouble_is_not_hidden(
+    monkeypatch, capsys
+):
+    def fail_with(error: OSError) -> None:
+        def app() -> None:
+            raise error
+
+        monkeypatch.setattr(main, "app", app)
+        main.main()
+
+    with pytest.raises(SystemExit) as end:
+        fail_with(OSError(errno.ENOSPC, "No space left on device"))
+    assert end.value.code == 1
+    assert capsys.readouterr().err == (
+        "error: the output cannot be written: No space left on device\n"
+    )
+    for other in (
+        OSError(errno.ENOSPC, "No space left on device", "/a/file"),
+        OSError(errno.EMFILE, "Too many open files"),
+    ):
+        with pytest.raises(OSError, match=other.strerror):
+            fail_with(other)
