@@ -14,6 +14,10 @@ _MIN_AVG_LOGPROB = -0.7
 _MAX_LOOP_RATIO = 1.9
 _MIN_TOKENS = 6
 
+_LONGEST_PERIOD = 16
+"""Tokens of a phrase whose third time in a row is not told before something else follows: it may
+be a loop that begins, and another try of it would go on from what was told."""
+
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -65,6 +69,7 @@ class Voice:
             progress.no_speech_prob > MAX_NO_SPEECH_PROB
             or progress.avg_logprob < _MIN_AVG_LOGPROB
             or len(progress.tokens) < _MIN_TOKENS
+            or self._says_thrice(progress.tokens)
         )
         if is_doubtful:
             return
@@ -81,6 +86,11 @@ class Voice:
         tokens = tuple(self._told_of)
         ends = range(len(tokens), 0, -1)
         return next((tokens[:end] for end in ends if self._is_told(tokens[:end])), ())
+
+    def _says_thrice(self, tokens: Sequence[int]) -> bool:
+        text = [token for token in tokens if token < self._marks.end]
+        periods = range(1, min(_LONGEST_PERIOD, len(text) // 3) + 1)
+        return any(text[-p:] == text[-2 * p : -p] == text[-3 * p : -2 * p] for p in periods)
 
     def _is_told(self, tokens: Sequence[int]) -> bool:
         closed, rest = _read(tokens, self._decode, self._marks)

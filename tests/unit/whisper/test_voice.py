@@ -89,3 +89,10 @@ def test_what_was_told_is_not_taken_back():
 def test_another_try_begins_with_the_tokens_of_what_was_told(tokens, told):
     voice, _ = hear(tokens)
     assert list(voice.find_told_tokens()) == told
+
+
+def test_what_is_said_for_the_third_time_in_a_row_waits_for_something_else():
+    _, told = hear([T0, 0, 1, 2, 0, 1, 2, 0, 1, 2])
+    assert "".join(told) == "and so my and so my and"
+    _, told = hear([T0, 0, 1, 2, 0, 1, 2, 0, 1, 2, 5, 0])
+    assert "".join(told) == "and so my and so my and so my Americans"
