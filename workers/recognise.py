@@ -12,6 +12,7 @@ from adapters.base import Adapter, Samples, Window
 from adapters.streaming.base import DeltaTranscriber
 from core.errors import AdapterFailure, DeviceOutOfMemory, TokenLimitReached
 from core.transcript import SAMPLE_RATE_HZ, Hypothesis, samples_to_ms
+from workers.room import Room
 
 log = structlog.get_logger(__name__)
 
@@ -38,51 +39,78 @@ class Listener(Protocol):
 
 
 def transcribe_each(
-    adapter: Adapter, windows: Sequence[Window], *, listener: Listener | None = None
+    adapter: Adapter,
+    windows: Sequence[Window],
+    *,
+    room: Room,
+    listener: Listener | None = None,
 ) -> list[Hypothesis | Exception]:
     """Return each window's hypothesis, or what went wrong with that window alone.
 
     Args:
+        room: Learns how many windows fit the device.
         listener: Hears text early, from adapters that give it.
     """
     transcribe = adapter.transcribe
     if listener is not None and isinstance(adapter, DeltaTranscriber):
         transcribe = partial(_transcribe_aloud, adapter, listener)
-    return run_isolated(
+    return run_parts(
         windows,
         transcribe,
+        room=room,
         alone=lambda window: _transcribe_alone(transcribe, adapter.transcribe, window, 0),
     )
 
 
-def run_isolated(
+def run_parts(
     windows: Sequence[Window],
     run: Callable[[Sequence[Window]], list[Answer]],
     *,
+    room: Room,
     alone: Callable[[Window], Answer] | None = None,
 ) -> list[Answer | Exception]:
-    """Run a batch; if that fails, smaller ones, so that a failure stays with its own window.
+    """Run a batch, as much of it at once as there is room for.
 
-    Too little memory halves the batch. Anything else may be one window's fault: each runs alone.
+    Too little memory halves what is tried. Anything else may be one window's fault: each then runs
+    alone, so that a failure stays with its own window.
     """
+    answers: list[Answer | Exception] = []
+    while len(answers) < len(windows):
+        rest = windows[len(answers) :]
+        done = _run_at_once(rest[: room.limit(len(rest))], run, room=room, alone=alone)
+        answers += done
+    return answers
+
+
+def _run_at_once(
+    windows: Sequence[Window],
+    run: Callable[[Sequence[Window]], list[Answer]],
+    *,
+    room: Room,
+    alone: Callable[[Window], Answer] | None = None,
+) -> list[Answer | Exception]:
+    """Run a batch; if that fails, smaller ones."""
     try:
-        if len(windows) == 1 and alone is not None:
-            return [alone(windows[0])]
-        answers = run(windows)
+        is_one = len(windows) == 1
+        answers = [alone(windows[0])] if alone is not None and is_one else run(windows)
         if len(answers) != len(windows):
             raise AdapterFailure(f"{len(answers)} answers for {len(windows)} windows")
     except DeviceOutOfMemory as exc:
         if len(windows) == 1:
             return [exc]
-        middle = len(windows) // 2
         log.warning("batch.halved", num_windows=len(windows))
-        parts = (windows[:middle], windows[middle:])
-        return [answer for part in parts for answer in run_isolated(part, run, alone=alone)]
+        room.shrink(-(-len(windows) // 2))
+        return run_parts(windows, run, room=room, alone=alone)
     except Exception as exc:  # noqa: BLE001 - whatever a model raises must stay with its window
         if len(windows) == 1:
             return [exc]
         log.warning("batch.isolated", num_windows=len(windows), error=str(exc))
-        return [answer for window in windows for answer in run_isolated([window], run, alone=alone)]
+        return [
+            answer
+            for window in windows
+            for answer in _run_at_once([window], run, room=room, alone=alone)
+        ]
+    room.fit(len(windows))
     return list(answers)
 
 

@@ -26,6 +26,7 @@ from workers.loaded import LoadedAdapters
 from workers.loader import LoadedWindow, WindowBatch
 from workers.recognise import transcribe_each
 from workers.results import Outcome, ResultWriter
+from workers.room import Room
 from workers.vote import elect_language
 
 log = structlog.get_logger(__name__)
@@ -55,6 +56,7 @@ class BatchRunner:
         self._gate = gate
         self._is_live = is_live
         self._part_windows = 1
+        self._rooms: dict[str, Room] = {}
         self._held = held
         self._loaded = loaded
         self._results = results
@@ -86,9 +88,9 @@ class BatchRunner:
         windows = self._refuse_unknown(adapter, windows)
         if not windows:
             return []
-        answers = self._transcribe(
-            adapter, windows, [_adapter_window(w, languages.get(w.row.job_id)) for w in windows]
-        )
+        asked = [_adapter_window(w, languages.get(w.row.job_id)) for w in windows]
+        room = self._rooms.setdefault(batch.model, Room())
+        answers = self._transcribe(adapter, windows, asked, room)
         if self._context.device.look(answers):
             # Counted: one of these windows may be what the device does not survive.
             lost = DeviceLost("The accelerator stopped working.")
@@ -105,17 +107,25 @@ class BatchRunner:
         return list(zip(windows, answers, strict=True))
 
     def _transcribe(
-        self, adapter: Adapter, windows: Sequence[LoadedWindow], asked: Sequence[AdapterWindow]
+        self,
+        adapter: Adapter,
+        windows: Sequence[LoadedWindow],
+        asked: Sequence[AdapterWindow],
+        room: Room,
     ) -> list[Hypothesis | Exception]:
         """Run the model; text of streaming jobs is published meanwhile."""
         live = LiveText(self._context, windows)
         if not (live.is_needed and isinstance(adapter, DeltaTranscriber)):
-            return self._run_parts(adapter, asked, None)
+            return self._run_parts(adapter, asked, room, None)
         with Heartbeat(live.tell, interval_s=INTERVAL_S):
-            return self._run_parts(adapter, asked, live)
+            return self._run_parts(adapter, asked, room, live)
 
     def _run_parts(
-        self, adapter: Adapter, asked: Sequence[AdapterWindow], listener: LiveText | None
+        self,
+        adapter: Adapter,
+        asked: Sequence[AdapterWindow],
+        room: Room,
+        listener: LiveText | None,
     ) -> list[Hypothesis | Exception]:
         """Run everything at once, or in parts between which live steps find their turn."""
         answers: list[Hypothesis | Exception] = []
@@ -125,7 +135,7 @@ class BatchRunner:
                 part = asked[len(answers) :]
                 part = part[: self._part_windows] if is_live else part
                 started = time.monotonic()
-                answers += transcribe_each(adapter, part, listener=listener)
+                answers += transcribe_each(adapter, part, room=room, listener=listener)
             if is_live:
                 self._adjust_parts(time.monotonic() - started, num_windows=len(part))
         return answers

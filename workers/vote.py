@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from adapters.base import Adapter, Window
 from workers.batching import split_evenly
-from workers.recognise import run_isolated
+from workers.recognise import run_parts
+from workers.room import Room
 
 NUM_VOTERS = 5
 """Windows that vote, spread over the job: an opening jingle or one quoted sentence decides nothing.
@@ -49,8 +50,9 @@ def _hear(
         for job, windows in voters.items()
         for window in windows
     ]
+    room = Room()
     for part in split_evenly(flat, batch_windows):
-        answers = run_isolated([window for _, window in part], adapter.detect_language)
+        answers = run_parts([window for _, window in part], adapter.detect_language, room=room)
         for (job, window), answer in zip(part, answers, strict=True):
             if isinstance(answer, Exception):
                 continue

@@ -9,6 +9,7 @@ from adapters.base import AdapterSpec, Window
 from core.errors import AdapterFailure, DeviceOutOfMemory, TokenLimitReached
 from core.transcript import Hypothesis, Segment
 from workers.recognise import MAX_CUTS, quiet_spot, transcribe_each
+from workers.room import Room
 from workers.vote import elect_language
 
 
@@ -51,30 +52,48 @@ def texts(answers) -> list[str]:
 
 def test_a_healthy_batch_is_one_call() -> None:
     adapter = Scripted()
-    assert texts(transcribe_each(adapter, windows(4))) == ["0", "1", "2", "3"]
+    assert texts(transcribe_each(adapter, windows(4), room=Room())) == ["0", "1", "2", "3"]
     assert adapter.sizes == [4]
 
 
 def test_a_poisonous_window_is_alone_with_its_failure() -> None:
     adapter = Scripted(lambda ws: RuntimeError("bug") if any(w.key == "2" for w in ws) else None)
-    assert texts(transcribe_each(adapter, windows(4))) == ["0", "1", "RuntimeError", "3"]
+    assert texts(transcribe_each(adapter, windows(4), room=Room())) == [
+        "0",
+        "1",
+        "RuntimeError",
+        "3",
+    ]
 
 
 def test_memory_that_runs_out_halves_the_batch() -> None:
     adapter = Scripted(lambda ws: DeviceOutOfMemory("full") if len(ws) > 2 else None)
-    assert texts(transcribe_each(adapter, windows(7))) == [str(i) for i in range(7)]
-    assert adapter.sizes == [7, 3, 1, 2, 4, 2, 2]
+    assert texts(transcribe_each(adapter, windows(7), room=Room())) == [str(i) for i in range(7)]
+    assert adapter.sizes == [7, 4, 2, 2, 2, 1]
+
+
+def test_a_size_that_did_not_fit_is_not_tried_again_for_long() -> None:
+    most = 2
+    adapter = Scripted(lambda ws: DeviceOutOfMemory("full") if len(ws) > most else None)
+    room = Room()
+    for _ in range(20):
+        assert len(transcribe_each(adapter, windows(8), room=room)) == 8
+    assert [size for size in adapter.sizes if size > 2] == [8, 4, 4]
+    most = 8
+    for _ in range(60):
+        transcribe_each(adapter, windows(8), room=room)
+    assert adapter.sizes[-1] == 8
 
 
 def test_memory_too_small_for_one_window_is_its_failure() -> None:
     adapter = Scripted(lambda _ws: DeviceOutOfMemory("full"))
-    assert texts(transcribe_each(adapter, windows(2))) == ["DeviceOutOfMemory"] * 2
+    assert texts(transcribe_each(adapter, windows(2), room=Room())) == ["DeviceOutOfMemory"] * 2
 
 
 def test_a_wrong_number_of_answers_is_no_answer() -> None:
     adapter = Scripted()
     adapter.transcribe = lambda ws: [Hypothesis()] * (len(ws) + 1)  # type: ignore[method-assign]
-    answers = transcribe_each(adapter, windows(2))
+    answers = transcribe_each(adapter, windows(2), room=Room())
     assert all(isinstance(answer, AdapterFailure) for answer in answers)
 
 
@@ -82,7 +101,7 @@ def test_parts_of_a_window_cut_again_are_joined_with_their_offsets() -> None:
     adapter = Scripted(
         lambda ws: TokenLimitReached("cap") if len(ws[0].samples) > 100_000 else None
     )
-    (answer,) = transcribe_each(adapter, windows(1, seconds=12.0))
+    (answer,) = transcribe_each(adapter, windows(1, seconds=12.0), room=Room())
     assert isinstance(answer, Hypothesis)
     assert [s.text for s in answer.segments] == ["0/0", "0/1"]
     assert answer.segments[0].end_ms == answer.segments[1].start_ms
@@ -91,7 +110,7 @@ def test_parts_of_a_window_cut_again_are_joined_with_their_offsets() -> None:
 
 def test_cutting_again_ends() -> None:
     adapter = Scripted(lambda _ws: TokenLimitReached("cap"))
-    (answer,) = transcribe_each(adapter, windows(1, seconds=30.0))
+    (answer,) = transcribe_each(adapter, windows(1, seconds=30.0), room=Room())
     assert isinstance(answer, TokenLimitReached)
     assert len(adapter.sizes) == MAX_CUTS + 1
 
