@@ -16,8 +16,17 @@ from api.context import ApiContext
 from api.realtime import commands
 from api.realtime.commands import Command, InvalidEvent
 from api.realtime.config import Options
+from api.realtime.ends import (
+    BROKEN,
+    CLOSE_CODES,
+    GOING_AWAY,
+    POLICY,
+    TRY_LATER,
+    SessionEnded,
+)
 from api.realtime.events import Renderer, dump_error, dump_event
 from api.realtime.store import LiveStore
+from api.realtime.uplink import Uplink
 from api.sse import SEND_TIMEOUT_S
 from core.errors import InvalidOption, ScriptoriumError
 from core.ids import new_id
@@ -29,30 +38,7 @@ MAX_QUEUED = 2048
 """Messages of the worker that a client may lag behind."""
 ENTRY_S = 1
 """Audio in one entry of the stream at most: a worker reads entries whole."""
-ENTRIES_PER_S = 100
-"""Entries that may wait for each second of audio that may: crumbs cost memory too."""
-ROOM_WAIT_S = 18.0
-"""How long audio waits for room while the model hears nothing: longer than a CPU takes for one step
-of a minute of turns, and than a lost worker goes unnoticed. Nothing else of the client is read
-meanwhile, so that whoever sends faster than the model hears is slowed down; nor are the answers to
-the server's pings, for which it waits 20 s."""
 BEATS_PER_LEASE = 3
-
-GOING_AWAY, POLICY, BROKEN, RESTARTING, TRY_LATER = 1001, 1008, 1011, 1012, 1013
-"""Close codes. Source: https://www.iana.org/assignments/websocket/websocket.xhtml"""
-_CLOSE_CODES = {"worker_stopping": RESTARTING, "no_worker": TRY_LATER}
-
-
-class SessionEnded(Exception):
-    """The session cannot go on; the client is told why."""
-
-    def __init__(
-        self, code: str, message: str, close_code: int = BROKEN, *, event_id: str | None = None
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.close_code = close_code
-        self.event_id = event_id
 
 
 class Connection:
@@ -81,14 +67,8 @@ class Connection:
         self._metrics = context.metrics
         self._renderer = Renderer(is_beta=is_beta)
         self._expires_at = int(time.time()) + settings.live_session_s
-        self._started_s: float | None = None
         self._has_worker = False
-        self._is_ready = False
-        self._sent_ticks = 0
-        self._heard_ms = 0
-        self._num_sent = 0
-        self._num_read = 0
-        self._room = asyncio.Event()
+        self._uplink = Uplink(store, self.id, settings)
         self._messages: deque[dict[str, Any]] = deque()
         self._next_seq = 1
         self._has_news = asyncio.Event()
@@ -101,8 +81,7 @@ class Connection:
         """See `api.hub.LiveVoice`."""
         fields = json.loads(message)
         if fields["type"] == Told.HEARD:
-            self._heard_ms, self._num_read = fields["audio_ms"], fields["num_entries"]
-            self._room.set()
+            self._uplink.hear(fields["audio_ms"], fields["num_entries"])
         elif fields["seq"] != self._next_seq:
             self.lose()
         elif len(self._messages) >= MAX_QUEUED:
@@ -112,8 +91,7 @@ class Connection:
             self._messages.append(fields)
             self._has_news.set()
             if fields["type"] == Told.READY:
-                self._is_ready = True
-                self._room.set()  # whoever waits for room has less patience now
+                self._uplink.mark_ready()
 
     def lose(self) -> None:
         """See `api.hub.LiveVoice`."""
@@ -207,7 +185,7 @@ class Connection:
                 self._has_worker = True
                 if message["type"] == Told.ENDED:
                     code = message["code"]
-                    close_code = _CLOSE_CODES.get(code, BROKEN)
+                    close_code = CLOSE_CODES.get(code, BROKEN)
                     raise SessionEnded(code, message["message"], close_code)
                 for event in self._renderer.render(message):
                     await self._say(event)
@@ -228,8 +206,8 @@ class Connection:
         while True:
             await asyncio.sleep(interval_s)
             await self._store.keep_place(self._key_id, self.id, now_s=time.time())
-            if self._started_s is not None:
-                await self._check(self._started_s)
+            if self._uplink.started_s is not None:
+                await self._check(self._uplink.started_s)
 
     async def _check(self, started_s: float) -> None:
         pulse = await self._store.beat(
@@ -280,14 +258,14 @@ class Connection:
         try:
             update = old.update_beta if is_beta else old.update
             new = update(command.value)
-            if self._started_s is not None and new.config.model != old.config.model:
+            if self._uplink.started_s is not None and new.config.model != old.config.model:
                 raise InvalidOption("model: cannot change once there was audio", param="model")
         except InvalidOption as exc:
             await self._refuse(exc, exc.param, command.event_id)
             return
         self._renderer.is_beta = is_beta
         self._options = new
-        if self._started_s is not None and new.config != old.config:
+        if self._uplink.started_s is not None and new.config != old.config:
             data = new.config.to_json().encode()
             await self._send(Entry(kind=Sent.CONFIG, data=data), event_id=command.event_id)
         await self._say_session("updated")
@@ -315,45 +293,11 @@ class Connection:
             num_ticks = config.count_ticks(len(data))
             entries = [Entry(kind=Sent.AUDIO, data=piece) for piece in pieces]
             await self._send(*entries, num_ticks=num_ticks, event_id=command.event_id)
-            self._sent_ticks += num_ticks
             self._metrics.live_audio_s.inc(num_ticks / TICKS_HZ)
 
     async def _send(self, *entries: Entry, num_ticks: int = 0, event_id: str | None) -> None:
-        """Hand entries with so much audio to the worker, which is asked for with the first."""
-        await self._wait_for_room(num_ticks, event_id)
-        if self._started_s is None:
-            self._started_s = time.monotonic()
-            await self._store.start(self.id, self._options.config)
-        if not await self._store.send(self.id, entries):
-            raise SessionEnded("session_lost", "Redis has forgotten the session; start again.")
-        self._num_sent += len(entries)
-
-    async def _wait_for_room(self, num_ticks: int, event_id: str | None) -> None:
-        limit_s = self._settings.live_buffer_s
-        full = SessionEnded(
-            "input_audio_buffer_full",
-            f"More than {limit_s} s of audio, or {limit_s * ENTRIES_PER_S} events, wait to be "
-            "recognised; send audio as it is spoken.",
-            POLICY,
-            event_id=event_id,
-        )
-        if num_ticks > limit_s * TICKS_HZ:
-            raise full
-        while not self._has_room(num_ticks, limit_s):
-            self._room.clear()
-            # Finding a worker and loading a model takes longer than a step.
-            patience_s = ROOM_WAIT_S if self._is_ready else self._settings.live_start_s
-            try:
-                await asyncio.wait_for(self._room.wait(), patience_s)
-            except TimeoutError:
-                raise full from None
-
-    def _has_room(self, num_ticks: int, limit_s: int) -> bool:
-        waiting_ticks = self._sent_ticks - self._heard_ms * TICKS_HZ // 1000
-        num_waiting = self._num_sent - self._num_read
-        return (
-            waiting_ticks + num_ticks <= limit_s * TICKS_HZ
-            and num_waiting < limit_s * ENTRIES_PER_S
+        await self._uplink.send(
+            *entries, config=self._options.config, num_ticks=num_ticks, event_id=event_id
         )
 
 

@@ -167,7 +167,7 @@ def test_a_model_that_cannot_stream_is_named(
 def test_audio_that_nobody_hears_is_refused_before_it_piles_up(
     start: Callable[..., Live], ear: Ear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.realtime.connection.ROOM_WAIT_S", 0.3)
+    monkeypatch.setattr("api.realtime.uplink.ROOM_WAIT_S", 0.3)
     gate = threading.Event()
     ear.before = lambda _streams: gate.wait(30) and None
     live = start(live_buffer_s=2, live_start_s=5)

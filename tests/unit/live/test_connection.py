@@ -8,7 +8,8 @@ import pytest
 import uvicorn
 
 from api.realtime.config import Options
-from api.realtime.connection import BEATS_PER_LEASE, MAX_QUEUED, ROOM_WAIT_S, Connection
+from api.realtime.connection import BEATS_PER_LEASE, MAX_QUEUED, Connection
+from api.realtime.uplink import ROOM_WAIT_S
 from core.live import Told, dump_message
 from core.settings import Settings
 
