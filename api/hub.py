@@ -95,9 +95,14 @@ class LiveVoice(Protocol):
 
 
 class EventHub:
-    """Runs as a task of the application's lifespan; all methods belong to its event loop."""
+    """Runs as a task of the application's lifespan; all methods belong to its event loop.
+
+    Attributes:
+        is_closing: Whether the server ends: whoever follows a job should leave.
+    """
 
     def __init__(self, redis_url: str) -> None:
+        self.is_closing = False
         self._url = redis_url
         self._subscriptions: dict[UUID, set[Subscription]] = {}
         self._voices: dict[bytes, LiveVoice] = {}
@@ -107,6 +112,11 @@ class EventHub:
     def is_connected(self) -> bool:
         """Whether events arrive at this moment, as far as one can know."""
         return self._connected.is_set()
+
+    def close(self) -> None:
+        """Wake everybody who follows a job, because the server ends."""
+        self.is_closing = True
+        self._mark_gaps()
 
     async def wait_connected(self, *, timeout_s: float) -> bool:
         """Wait until events arrive; return whether they do."""

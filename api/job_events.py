@@ -31,16 +31,17 @@ class _Page:
 
 
 async def follow(
-    context: ApiContext, job_id: UUID, *, after: int = 0
+    context: ApiContext, job_id: UUID, *, after: int = 0, may_leave: bool = False
 ) -> AsyncGenerator[LiveEvent | None]:
     """Yield the events with `seq` above `after`; None now and then while nothing happens.
 
-    Ends after the job's last event, or when the job is deleted. The subscription exists before
+    Ends after the job's last event, or when the job is deleted; where it may leave, also when the
+    server ends. The subscription exists before
     the first look at the database, so nothing falls between the two.
     """
     with context.hub.subscribe(job_id) as subscription:
         seq = after
-        while True:
+        while not (may_leave and context.hub.is_closing):
             read = partial(read_page, context.sessions, job_id, seq)
             page = await anyio.to_thread.run_sync(read)
             for event in page.events:

@@ -18,25 +18,13 @@ def run_api(*, host: str, port: int, fd: int | None) -> None:
     Args:
         fd: A bound socket inherited from the supervisor, which then also decided who may reach it.
     """
-    import uvicorn
-
     from api.main import create_app
-    from api.protocol import ProblemProtocol
+    from api.server import ApiServer
 
     settings = load_settings()
     if fd is None:
         check_exposure(host, is_auth_on=settings.auth)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(),
-            host=host,
-            port=port,
-            http=ProblemProtocol,
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=5,
-        )
-    )
+    server = ApiServer(create_app(), host=host, port=port, log_config=None, access_log=False)
     server.run(sockets=None if fd is None else [socket.socket(fileno=fd)])
 
 

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
 MAX_SEQ = 2**53
-NORMAL, POLICY = 1000, 1008
+NORMAL, POLICY, RESTARTING = 1000, 1008, 1012
 """Close codes. Source: https://www.iana.org/assignments/websocket/websocket.xhtml"""
 
 
@@ -63,7 +63,8 @@ async def follow_job(
 ) -> None:
     """Send the same events as JSON messages.
 
-    Closes with 1000 after the last, and with 1008 where the client does not read.
+    Closes with 1000 after the last, with 1008 where the client does not read, and with 1012 when
+    the server ends.
     """
     context = get_context(socket)
     try:
@@ -81,6 +82,8 @@ async def follow_job(
         tasks.start_soon(_watch, socket, tasks.cancel_scope)
         try:
             await _send_messages(context, socket, known_id, since)
+            if context.hub.is_closing:
+                end = (RESTARTING, "")
         except TimeoutError:
             log.info("listener.dropped")
             end = (POLICY, "client_too_slow")
@@ -93,7 +96,7 @@ async def follow_job(
 async def _frames(context: ApiContext, job_id: UUID, after: int) -> AsyncGenerator[bytes]:
     yield opening()
     with context.metrics.listeners.track_inprogress():
-        async with aclosing(follow(context, job_id, after=after)) as events:
+        async with aclosing(follow(context, job_id, after=after, may_leave=True)) as events:
             async for event in events:
                 if event is None:
                     yield HEARTBEAT
@@ -103,7 +106,7 @@ async def _frames(context: ApiContext, job_id: UUID, after: int) -> AsyncGenerat
 
 async def _send_messages(context: ApiContext, socket: WebSocket, job_id: UUID, after: int) -> None:
     with context.metrics.listeners.track_inprogress():
-        async with aclosing(follow(context, job_id, after=after)) as events:
+        async with aclosing(follow(context, job_id, after=after, may_leave=True)) as events:
             async for event in events:
                 if event is None:  # uvicorn pings by itself
                     continue

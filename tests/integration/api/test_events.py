@@ -13,17 +13,20 @@ import pytest
 from fastapi.testclient import TestClient
 from redis import Redis
 from starlette.websockets import WebSocketDisconnect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from api.app import create_app
 from api.context import ApiContext
 from api.metrics import Metrics
 from api.middleware import RequestContext
+from api.server import GRACE_S, ApiServer
 from core.transcript import Segment
 from tests.integration.api.conftest import client_of, make_key
 from tests.integration.api.fakes import HELLO, complete, finish_now, start, tell
 from tests.integration.api.servers import Server
 from tests.integration.api.test_jobs import post
+from tests.support.processes import free_port, wait_for
 
 TYPES = [
     "job.updated", "job.updated", "transcript.segment", "transcript.segment",
@@ -320,3 +323,31 @@ def test_a_reader_that_lags_loses_its_queue_but_no_event():
             assert await subscription.take(timeout_s=0.01) == []
 
     asyncio.run(run())
+
+
+def test_followers_are_sent_away_whole_when_the_server_ends(sqlite_context: ApiContext, caplog):
+    port = free_port()
+    served = ApiServer(create_app(sqlite_context), host="127.0.0.1", port=port, log_config=None)
+    serving = threading.Thread(target=served.run)
+    serving.start()
+    try:
+        wait_for(lambda: served.started, what="uvicorn answers")
+        server = Server(url=f"http://127.0.0.1:{port}", key=make_key(sqlite_context))
+        job_id = upload(server)
+        address = f"ws://127.0.0.1:{port}/v1/jobs/{job_id}/ws"
+        with connect(address, additional_headers=server.headers) as socket:
+            assert json.loads(socket.recv(timeout=20))["seq"] == 1
+            seen = []
+            for event in read_events(server, job_id):  # raises if the body is cut off
+                seen.append(event["seq"])
+                served.should_exit = True
+            assert seen == [1]
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(timeout=20)
+            assert closed.value.rcvd.code == 1012
+        serving.join(timeout=GRACE_S - 1)
+        assert not serving.is_alive()
+        assert "Exception in ASGI application" not in caplog.text
+    finally:
+        served.should_exit = True
+        serving.join(timeout=30)
