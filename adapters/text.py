@@ -116,6 +116,11 @@ def compression_ratio(text: str) -> float | None:
     return len(data) / len(zlib.compress(data))
 
 
+def letters_of(text: str) -> str:
+    """Return the letters and digits of `text` with case folded: what remains comparable."""
+    return "".join(char for char in text.casefold() if char.isalnum())
+
+
 def loop_ratio(text: str) -> float:
     """Return `compression_ratio` as it would be if the text's letters took a byte each.
 

@@ -36,8 +36,8 @@ async def follow(
     """Yield the events with `seq` above `after`; None now and then while nothing happens.
 
     Ends after the job's last event, or when the job is deleted; where it may leave, also when the
-    server ends. The subscription exists before
-    the first look at the database, so nothing falls between the two.
+    server ends. The subscription exists before the first look at the database, so nothing falls
+    between the two.
     """
     with context.hub.subscribe(job_id) as subscription:
         seq = after

@@ -1,9 +1,12 @@
-"""WebSockets that are refused before the handshake, with the errors of any other request."""
+"""How WebSockets are refused before the handshake, and the codes they are closed with after it."""
 
 from fastapi import WebSocket
 
 from api import problems
 from core.errors import ScriptoriumError
+
+NORMAL, GOING_AWAY, POLICY, BROKEN, RESTARTING, TRY_LATER = 1000, 1001, 1008, 1011, 1012, 1013
+"""Close codes. Source: https://www.iana.org/assignments/websocket/websocket.xhtml"""
 
 
 async def deny(socket: WebSocket, exc: ScriptoriumError) -> None:

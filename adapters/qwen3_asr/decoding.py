@@ -200,7 +200,8 @@ class Decoder:
 
         Of all positions that layer leaves keys and values, which are kept; `_finish` does the rest.
         """
-        model, hidden = self._text_model, packed[None]
+        model = self._text_model
+        hidden: Tensor = packed[None]
         angles = model.rotary_emb(hidden, plan.positions)
         *layers, last = model.layers
         for layer in layers:
@@ -211,8 +212,7 @@ class Decoder:
         _, key = apply_rotary_pos_emb(key, key, *angles)
         value = attention.v_proj(normed).unflatten(2, split).transpose(1, 2)
         plan.keep(attention.layer_idx, key, value)
-        result: Tensor = hidden
-        return result
+        return hidden
 
     def _finish(
         self, hidden: Tensor, plan: ReadPlan, keys: RowKeys, lengths: Sequence[int]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from adapters.base import Window
-from adapters.text import loop_ratio
+from adapters.text import letters_of, loop_ratio
 from adapters.whisper.decoding import Decoded, Decoder, DecodeRow
 from adapters.whisper.fallback import Scores, Trial, Verdict, find_best, judge, next_trial
 from adapters.whisper.sound import fingerprint
@@ -125,10 +125,6 @@ def _seed(window: Window, trial: Trial) -> int:
     return int.from_bytes(digest.digest())
 
 
-def _letters(text: str) -> str:
-    return "".join(char for char in text.casefold() if char.isalnum())
-
-
 def _is_echo(text: str, prompt: str) -> bool:
-    letters = _letters(text)
-    return bool(letters) and letters in _letters(prompt)
+    letters = letters_of(text)
+    return bool(letters) and letters in letters_of(prompt)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from adapters.text import REPLACEMENT, loop_ratio
+from adapters.text import REPLACEMENT, letters_of, loop_ratio
 from adapters.whisper.fallback import MAX_NO_SPEECH_PROB
 from adapters.whisper.segments import cut_spans
 from core.transcript import is_unspaced, join_texts
@@ -60,7 +60,7 @@ class Voice:
         self._told_of: Sequence[int] = ()  # the answer it was told of
         self._decode = decode
         self._marks = marks
-        self._prompt = _letters(prompt or "")
+        self._prompt = letters_of(prompt or "")
         self._tell = tell
 
     def hear(self, progress: Progress) -> None:
@@ -76,7 +76,7 @@ class Voice:
         text = settled_text(progress.tokens, self._decode, self._marks)
         if len(text) <= len(self.told) or not text.startswith(self.told):
             return
-        if loop_ratio(text) > _MAX_LOOP_RATIO or _letters(text) in self._prompt:
+        if loop_ratio(text) > _MAX_LOOP_RATIO or letters_of(text) in self._prompt:
             return  # a loop, or the prompt again: another try may follow
         self._told_of = progress.tokens
         self._say(text)
@@ -140,7 +140,3 @@ def _whole_words(text: str) -> str:
 
 def _last_unspaced(text: str) -> int:
     return next((at for at in reversed(range(len(text))) if is_unspaced(text[at])), -1)
-
-
-def _letters(text: str) -> str:
-    return "".join(char for char in text.casefold() if char.isalnum())

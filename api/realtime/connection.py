@@ -16,17 +16,11 @@ from api.context import ApiContext
 from api.realtime import commands
 from api.realtime.commands import Command, InvalidEvent
 from api.realtime.config import Options
-from api.realtime.ends import (
-    BROKEN,
-    CLOSE_CODES,
-    GOING_AWAY,
-    POLICY,
-    TRY_LATER,
-    SessionEnded,
-)
+from api.realtime.ends import CLOSE_CODES, SessionEnded
 from api.realtime.events import Renderer, dump_error, dump_event
 from api.realtime.store import LiveStore
 from api.realtime.uplink import Uplink
+from api.sockets import BROKEN, GOING_AWAY, POLICY, TRY_LATER
 from api.sse import SEND_TIMEOUT_S
 from core.errors import InvalidOption, ScriptoriumError
 from core.ids import new_id

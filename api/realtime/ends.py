@@ -1,7 +1,6 @@
 """Why a live session ends, and how its socket is closed then."""
 
-GOING_AWAY, POLICY, BROKEN, RESTARTING, TRY_LATER = 1001, 1008, 1011, 1012, 1013
-"""Close codes. Source: https://www.iana.org/assignments/websocket/websocket.xhtml"""
+from api.sockets import BROKEN, RESTARTING, TRY_LATER
 
 CLOSE_CODES = {"worker_stopping": RESTARTING, "no_worker": TRY_LATER}
 """Of what a worker says; everything else is `BROKEN`."""

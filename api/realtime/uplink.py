@@ -3,8 +3,9 @@
 import asyncio
 import time
 
-from api.realtime.ends import POLICY, SessionEnded
+from api.realtime.ends import SessionEnded
 from api.realtime.store import LiveStore
+from api.sockets import POLICY
 from core.live import TICKS_HZ, Entry, LiveConfig
 from core.settings import Settings
 

@@ -15,7 +15,7 @@ from api.context import ApiContext
 from api.deps import Context, JobId, Reader, choose_protocol, get_context, identify
 from api.job_events import follow
 from api.query import refuse_unknown
-from api.sockets import deny
+from api.sockets import NORMAL, POLICY, RESTARTING, deny
 from api.sse import HEARTBEAT, SEND_TIMEOUT_S, EventStream, frame, opening
 from core.db import read_session
 from core.errors import InvalidOption, JobNotFound, ScriptoriumError
@@ -27,8 +27,6 @@ log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/jobs", tags=["events"])
 
 MAX_SEQ = 2**53
-NORMAL, POLICY, RESTARTING = 1000, 1008, 1012
-"""Close codes. Source: https://www.iana.org/assignments/websocket/websocket.xhtml"""
 
 
 @router.get(
